@@ -1,4 +1,4 @@
-"""A turn ends once and says so once, whatever goes wrong in it."""
+"""A turn ends once and reports it once, whatever goes wrong."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class OneModel:
 
 
 class Explosive:
-    """A tool that breaks in a way that nobody foresaw."""
+    """A tool that fails in an unexpected way."""
 
     name = "explode"
 
@@ -93,7 +93,7 @@ def start(thread: LoadedThread) -> ActiveTurn:
 
 
 async def ended(thread: LoadedThread, turn: ActiveTurn) -> list[str]:
-    """Wait for the end of a turn and give all the ends that were told of it."""
+    """Wait for the end of a turn and return all ends that were published of it."""
     async with asyncio.timeout(SECONDS):
         await turn.ended.wait()
     assert thread.turn is None

@@ -1,4 +1,4 @@
-"""Making room in the model's context: by hand, at its limit, and when it does not work."""
+"""Compaction of the model context: on request, at its limit, and when it fails."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ async def test_an_overflow_is_followed_by_a_compaction(stage: Stage) -> None:
     assert outline(messages) == [*PROLOGUE[:2], *COMPACTION, *PROLOGUE[2:], *ANSWER, *EPILOGUE]
 
 
-async def test_a_history_too_long_to_be_summed_up_loses_its_older_half(stage: Stage) -> None:
+async def test_a_history_too_long_to_summarize_loses_its_older_half(stage: Stage) -> None:
     """Ours, as upstream drops the oldest items one by one."""
     client = await stage.client()
     thread_id = await client.start()

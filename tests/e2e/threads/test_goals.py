@@ -83,7 +83,7 @@ async def test_a_turn_that_fails_or_is_interrupted_suspends_the_goal(stage: Stag
     assert messages[-1]["params"]["turnId"] == turn_id
 
 
-async def test_a_goal_survives_a_restart_and_is_told_on_resume(stage: Stage) -> None:
+async def test_a_goal_survives_a_restart_and_is_published_on_resume(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await client.start()
     await set_goal(client, thread_id, objective="ship it", status="paused")
@@ -103,7 +103,7 @@ async def test_a_goal_survives_a_restart_and_is_told_on_resume(stage: Stage) -> 
     assert await client.ask("thread/goal/get", {"threadId": thread_id}) == {"goal": None}
 
 
-async def test_what_is_no_goal_is_refused(stage: Stage) -> None:
+async def test_an_invalid_goal_is_rejected(stage: Stage) -> None:
     client = await stage.client()
     thread_id, ephemeral = await client.start(), await client.start(ephemeral=True)
 

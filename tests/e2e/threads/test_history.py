@@ -10,7 +10,7 @@ from treadle.protocol.base import JsonValue
 
 
 async def spoken(stage: Stage, client: Client, *texts: str) -> str:
-    """A thread in which these things were said."""
+    """A thread with these messages."""
     thread_id = await client.start()
     for text in texts:
         # The same id in every turn: providers name items as they like.

@@ -8,7 +8,7 @@ from tests.harness.model_server import refuses, says
 from tests.harness.threads import Stage, params_of, said, words
 
 
-async def test_a_message_that_is_sent_twice_is_heard_once(stage: Stage) -> None:
+async def test_a_message_that_is_sent_twice_counts_once(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await client.start()
     first = await client.begin(thread_id, "hi", clientUserMessageId="msg-1")

@@ -1,4 +1,4 @@
-"""What a client keeps with a thread, and what a copy of a thread takes over."""
+"""The metadata that a client stores with a thread, and what a fork takes over."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from treadle.model.scripted.script import AnyStep, calls, says
 TAGS = {"ticket": "T-1", "labels": ["a", "b"]}
 
 
-async def test_metadata_comes_back_with_the_thread_and_goes_with_its_copies(home: Path) -> None:
+async def test_metadata_is_returned_with_the_thread_and_copied_to_forks(home: Path) -> None:
     async with playing(home, ["hello"]) as server, client_of(server) as client:
         started = await client.ask("thread/start", {"metadata": TAGS})
         thread_id = started["thread"]["id"]
@@ -27,7 +27,7 @@ async def test_metadata_comes_back_with_the_thread_and_goes_with_its_copies(home
         assert resumed["thread"]["metadata"] == TAGS
 
 
-async def test_a_copy_goes_on_under_the_budget_of_its_source(home: Path) -> None:
+async def test_a_fork_continues_under_the_budget_of_its_source(home: Path) -> None:
     async with playing(home, ["one", "two"]) as server, client_of(server) as client:
         thread_id = await client.start(budget={"maxModelRequests": 1})
         assert outline(await client.run(thread_id))[-1] == "turn/completed completed"

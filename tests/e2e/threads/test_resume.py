@@ -1,4 +1,4 @@
-"""Coming back to a thread: in a fresh server, by id, by path, with a history, with overrides."""
+"""Resuming a thread: in a new server, by id, by path, with a history, with overrides."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.harness.model_server import says
 from tests.harness.threads import ANSWER, EPILOGUE, PROLOGUE, Stage, outline, params_of, said, words
 
 
-async def test_a_thread_goes_on_in_a_fresh_server_where_it_stopped(stage: Stage) -> None:
+async def test_a_thread_continues_in_a_new_server_where_it_stopped(stage: Stage) -> None:
     """Upstream: read without loading, refuse turns before the resume, then carry on."""
     client = await stage.client()
     thread_id = await client.start(cwd=str(stage.workspace))
@@ -69,7 +69,7 @@ async def test_a_thread_is_resumed_with_the_model_and_effort_it_had(stage: Stage
     assert "mock-2" in switch
 
 
-async def test_a_change_of_folder_is_told_to_the_model(stage: Stage) -> None:
+async def test_a_change_of_folder_is_reported_to_the_model(stage: Stage) -> None:
     other = stage.workspace / "other"
     other.mkdir()
     client = await stage.client()
@@ -213,7 +213,7 @@ async def test_a_fork_may_end_with_a_turn_or_before_it(stage: Stage) -> None:
     assert (await client.refusal("thread/fork", unknown)).kind == "turnNotFound"
 
 
-async def test_a_turn_that_its_server_left_behind_ends_as_interrupted(stage: Stage) -> None:
+async def test_a_turn_that_its_server_did_not_finish_ends_as_interrupted(stage: Stage) -> None:
     """Ours: the items it had are kept, and it says why it ended."""
     client = await stage.client()
     thread_id = await client.start()

@@ -1,4 +1,4 @@
-"""What turns run under: which overrides stay, who is told, and what the model is told."""
+"""The settings of turns: which overrides persist, and what clients and the model learn of them."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ async def test_settings_can_be_changed_without_a_turn(stage: Stage) -> None:
         "mock-2",
         {"effort": "high", "summary": "concise"},
     )
-    # What changes nothing is not told, and who does not follow the thread is not told at all.
+    # A change without effect is not published, nor is any change to clients without a subscription.
     assert len(params_of(client.heard, "thread/settings/updated")) == 1
     await other.settled()
     assert params_of(other.heard, "thread/settings/updated") == []
 
 
-async def test_what_a_turn_overrides_stays_and_is_told_after_the_answer(stage: Stage) -> None:
+async def test_overrides_of_a_turn_persist_and_are_published_after_the_answer(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await client.start(cwd=str(stage.workspace))
     overrides: dict[str, JsonValue] = {
@@ -69,7 +69,7 @@ async def test_a_tier_for_one_turn_leaves_the_thread_s_own_alone(stage: Stage) -
     assert tiers == ["priority", "flex"]
 
 
-async def test_another_model_is_told_that_it_takes_over(stage: Stage) -> None:
+async def test_another_model_is_informed_that_it_takes_over(stage: Stage) -> None:
     """Upstream: a developer message `<model_switch>`."""
     client = await stage.client()
     thread_id = await client.start()
@@ -111,7 +111,7 @@ async def test_a_model_that_is_known_gets_its_usual_settings(stage: Stage) -> No
     assert params_of(messages, "warning") == []
 
 
-async def test_a_model_that_is_not_known_is_warned_of_once(stage: Stage) -> None:
+async def test_an_unknown_model_is_reported_once(stage: Stage) -> None:
     """Upstream warns in every turn."""
     client = await stage.client()
     thread_id = await client.start()
@@ -122,7 +122,7 @@ async def test_a_model_that_is_not_known_is_warned_of_once(stage: Stage) -> None
     assert params_of(second, "warning") == []
 
 
-async def test_a_plan_in_plan_mode_is_an_item_of_its_own(stage: Stage) -> None:
+async def test_a_plan_in_plan_mode_is_a_separate_item(stage: Stage) -> None:
     """Upstream: the marks are not shown, whichever way the deltas cut them."""
     text = "Intro\n<proposed_plan>\n- step 1\n- step 2\n</proposed_plan>\n"
     deltas = ["Intro\n<prop", "osed_plan>\n- st", "ep 1\n", "- step 2\n</proposed_", "plan>\n"]
@@ -183,7 +183,7 @@ async def test_a_mode_decides_about_model_and_effort_until_they_are_changed(stag
     ) == ["default", "mock-3", None]
 
 
-async def test_the_model_is_told_when_plan_mode_is_over(stage: Stage) -> None:
+async def test_the_model_is_informed_when_plan_mode_ends(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await client.start()
     await client.run(thread_id, "plan", collaborationMode=PLAN_MODE)

@@ -1,4 +1,4 @@
-"""What tools did stays in the thread as it was told: read, restarted, resumed, forked."""
+"""Items of tools stay in the thread as they were published: read, restarted, resumed, forked."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def work(tmp_path: Path) -> Path:
 
 
 def deeds(turns: list[JsonValue]) -> dict[str, JsonValue]:
-    """What tools did in the first turn, by id."""
+    """The items of tools in the first turn, by id."""
     return {item["id"]: item for item in turns[0]["items"] if item["type"] in KINDS}
 
 

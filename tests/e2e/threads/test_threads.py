@@ -1,4 +1,4 @@
-"""The thread methods: upstream's own steps, with its words for what it refuses."""
+"""The thread methods: upstream's steps, with its error texts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def is_there(path: str) -> bool:
 
 
 @pytest.mark.parametrize(("method", "params", "text"), UNKNOWN, ids=[each[0] for each in UNKNOWN])
-async def test_a_thread_that_is_not_there_is_refused_in_upstream_s_words(
+async def test_an_unknown_thread_is_rejected_with_upstreams_text(
     stage: Stage, method: str, params: JsonValue, text: str
 ) -> None:
     client = await stage.client()
@@ -63,7 +63,7 @@ async def test_a_thread_that_is_not_there_is_refused_in_upstream_s_words(
     assert (no_id.code, no_id.kind) == (-32600, "invalidParams")
 
 
-async def test_a_new_thread_is_there_at_once(stage: Stage) -> None:
+async def test_a_new_thread_exists_at_once(stage: Stage) -> None:
     """Upstream 0.163 stores it at once but lists it after its first message only."""
     client = await stage.client()
     answer = await client.ask("thread/start", {"cwd": str(stage.workspace)})
@@ -112,7 +112,7 @@ async def test_thread_start_answers_with_the_settings_in_force(stage: Stage) -> 
     }
 
 
-async def test_a_name_is_told_and_found_again(stage: Stage) -> None:
+async def test_a_name_is_published_and_stored(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await client.start()
 
@@ -154,7 +154,7 @@ async def test_git_facts_are_read_from_the_folder_and_can_be_patched(stage: Stag
     assert await update(gitInfo={"branch": None}) is None
 
 
-async def test_a_metadata_update_that_says_nothing_is_refused(stage: Stage) -> None:
+async def test_an_empty_metadata_update_is_rejected(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await client.start()
 
@@ -168,7 +168,7 @@ async def test_a_metadata_update_that_says_nothing_is_refused(stage: Stage) -> N
     assert await refusal(projectId="p") == "this server has no projects"
 
 
-async def test_an_archived_thread_is_put_away_and_can_be_brought_back(stage: Stage) -> None:
+async def test_an_archived_thread_is_hidden_and_can_be_unarchived(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await client.start()
     await client.run(thread_id, "keep me")

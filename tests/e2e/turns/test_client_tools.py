@@ -1,4 +1,4 @@
-"""Tools that clients bring: offered to the model, called through the clients, never a hang."""
+"""Client tools: offered to the model, called through the clients, and never blocking a turn."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def text(words: str) -> JsonValue:
 async def call_once(
     stage: Stage, client: Client, thread_id: str, reply: JsonValue, call_id: str
 ) -> tuple[list[JsonValue], JsonValue]:
-    """Let the model call the tool and the client answer; gives what was told and the output."""
+    """Let the model call the tool and the client answer; return the messages and the output."""
     stage.model.plays(calls("lookup_ticket", {"id": "X"}, call_id))
     turn_id = await client.begin(thread_id)
     asked = await question(client, CALL)
@@ -48,7 +48,7 @@ def completed_item(messages: list[JsonValue]) -> JsonValue:
 
 
 def item(status: str, content: JsonValue, **changes: JsonValue) -> JsonValue:
-    """A dynamic tool call as clients are told it."""
+    """A dynamic tool call as clients receive it."""
     return {
         "type": "dynamicToolCall",
         "id": "call-1",
@@ -171,7 +171,7 @@ async def test_each_kind_of_content_reaches_the_model_in_a_form_it_can_take(
         ),
     ],
 )
-async def test_a_tool_that_fails_or_talks_nonsense_is_told_to_the_model_and_the_turn_goes_on(
+async def test_a_failed_or_invalid_tool_answer_is_reported_to_the_model_and_the_turn_continues(
     stage: Stage, reply: JsonValue, words: str
 ) -> None:
     client = await stage.client()
@@ -199,7 +199,7 @@ async def test_a_client_that_answers_with_an_error_fails_the_call_only(stage: St
 
 
 @pytest.mark.parametrize("arguments", ["{not json", ""])
-async def test_arguments_that_are_no_json_never_reach_the_client(
+async def test_arguments_that_are_not_json_never_reach_the_client(
     stage: Stage, arguments: str
 ) -> None:
     client = await stage.client()
@@ -213,7 +213,7 @@ async def test_arguments_that_are_no_json_never_reach_the_client(
     assert output.startswith("failed to parse function arguments: ")
 
 
-async def test_a_tool_that_nobody_brought_is_refused_by_name(stage: Stage) -> None:
+async def test_an_unknown_tool_is_rejected_by_name(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await client.start(dynamicTools=[LOOKUP])
     stage.model.plays(calls("no_such_tool", {}))
@@ -309,7 +309,7 @@ async def test_a_call_survives_the_server_and_continues_the_same_turn(stage: Sta
     assert stage.model.requests[-1].outputs() == {"call-1": "Ticket is open."}
 
 
-async def test_with_a_deadline_the_model_is_told_that_no_answer_came(stage: Stage) -> None:
+async def test_with_a_deadline_the_model_learns_that_no_answer_came(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await client.start(dynamicTools=[{**LOOKUP, "deadlineMs": 1}])
     stage.model.plays(calls("lookup_ticket", {"id": "X"}))
@@ -322,7 +322,7 @@ async def test_with_a_deadline_the_model_is_told_that_no_answer_came(stage: Stag
     assert outline(messages)[-2:] == EPILOGUE
 
 
-async def test_a_client_may_bring_other_tools_when_it_resumes_and_they_stay(stage: Stage) -> None:
+async def test_a_client_may_replace_its_tools_on_resume_and_they_persist(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await client.start(dynamicTools=[LOOKUP])
     await client.run(thread_id)

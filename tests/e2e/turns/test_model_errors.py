@@ -1,4 +1,4 @@
-"""What becomes of a turn whose model fails: upstream's own steps, and what it leaves open."""
+"""What happens to a turn whose model fails: upstream's steps, and our additions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ CASES: list[tuple[Reply, JsonValue, str]] = [
 
 
 @pytest.mark.parametrize(("reply", "info", "text"), CASES)
-async def test_a_failed_turn_says_why_three_times_and_the_thread_goes_on(
+async def test_a_failed_turn_reports_the_same_error_three_times_and_the_thread_continues(
     stage: Stage, reply: Reply, info: JsonValue, text: str
 ) -> None:
     """Upstream: status, `error` and `turn/completed` with one and the same error."""
@@ -128,7 +128,7 @@ async def test_a_stream_that_breaks_after_a_finished_item_goes_on_from_that_item
 
 
 async def test_a_message_that_breaks_off_is_completed_as_far_as_it_came(stage: Stage) -> None:
-    """Ours: nothing that was told is taken back, though the model starts over."""
+    """Ours: no published text is withdrawn, though the model starts over."""
     stage.configure(retries=1)
     steps = message("never whole", "m1", ["never", " "])[:-1]
     stage.model.plays(Reply([created(), *steps], is_cut=True), says("whole", "m2"))
@@ -170,7 +170,7 @@ async def test_an_unknown_provider_fails_the_turn_with_its_name(stage: Stage) ->
     assert "`mock_provider` not found" in params_of(messages, "error")[0]["error"]["message"]
 
 
-async def test_rate_limits_that_the_provider_reports_are_told_to_everybody(stage: Stage) -> None:
+async def test_rate_limits_that_the_provider_reports_reach_every_client(stage: Stage) -> None:
     headers = {"x-codex-primary-used-percent": "12.5", "x-codex-primary-window-minutes": "300"}
     steps = [created(), *message("ok", "m1"), completed()]
     stage.model.plays(Reply(steps, headers=headers))
@@ -183,7 +183,7 @@ async def test_rate_limits_that_the_provider_reports_are_told_to_everybody(stage
         assert params["primary"] == {"usedPercent": 12, "windowDurationMins": 300, "resetsAt": None}
 
 
-async def test_an_answer_of_another_model_is_told(stage: Stage) -> None:
+async def test_an_answer_of_another_model_is_reported(stage: Stage) -> None:
     steps = [created(), *message("ok", "m1"), completed()]
     stage.model.plays(Reply(steps, headers={"openai-model": "mock-other"}))
     client = await stage.client()

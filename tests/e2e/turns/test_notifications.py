@@ -1,4 +1,4 @@
-"""What goes on beside a turn: opt-outs, raw events, skills, several calls, several threads."""
+"""What happens beside a turn: opt-outs, raw events, skills, several calls, several threads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.harness.model_server import Reply, completed, created, done, says
 from tests.harness.threads import ANSWER, EPILOGUE, PROLOGUE, Stage, outline, params_of, said, words
 
 
-async def test_what_a_client_opted_out_of_is_not_told(stage: Stage) -> None:
+async def test_a_client_does_not_receive_notifications_it_opted_out_of(stage: Stage) -> None:
     """Upstream: exact names; unknown ones are ignored."""
     opted = ["thread/started", "item/agentMessage/delta", "account/rateLimits/updated", "nope/x"]
     client = await stage.client(optOutNotificationMethods=opted)
@@ -20,7 +20,7 @@ async def test_what_a_client_opted_out_of_is_not_told(stage: Stage) -> None:
     assert not {message["method"] for message in messages} & set(opted)
 
 
-async def test_raw_events_are_told_to_threads_that_asked_for_them(stage: Stage) -> None:
+async def test_raw_events_reach_threads_that_requested_them(stage: Stage) -> None:
     """Upstream 0.163: what the model is sent and what it sends, exactly."""
     client = await stage.client()
     thread_id = await client.start(experimentalRawEvents=True)
@@ -44,7 +44,7 @@ async def test_raw_events_are_told_to_threads_that_asked_for_them(stage: Stage) 
     assert params_of(messages, "rawResponse/completed")[0]["usage"]["totalTokens"] == 15
 
 
-async def test_a_skill_is_read_to_the_model_before_the_message_that_names_it(
+async def test_a_skill_is_shown_to_the_model_before_the_message_that_names_it(
     stage: Stage,
 ) -> None:
     skill = stage.workspace / "SKILL.md"
@@ -59,7 +59,7 @@ async def test_a_skill_is_read_to_the_model_before_the_message_that_names_it(
     assert talk[1] == ("user", "use $well")
 
 
-async def test_what_a_client_adds_is_told_to_the_model_when_it_changes(stage: Stage) -> None:
+async def test_context_that_a_client_adds_reaches_the_model_when_it_changes(stage: Stage) -> None:
     """Upstream 0.163: its own words as developer, those of others in the user's name."""
     client = await stage.client()
     thread_id = await client.start()

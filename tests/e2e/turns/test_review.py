@@ -103,7 +103,7 @@ async def test_a_review_is_a_turn_whose_id_is_the_same_everywhere(
     assert [item["text"] for item in items(messages, "agentMessage")] == [REPORT]
 
 
-async def test_the_reviewer_has_a_conversation_and_tools_of_its_own(
+async def test_the_reviewer_has_a_separate_conversation_and_its_own_tools(
     client: Client, reviewed: Reviewed, workspace: Path
 ) -> None:
     thread_id = await client.start(cwd=str(workspace))
@@ -125,7 +125,7 @@ async def test_the_reviewer_has_a_conversation_and_tools_of_its_own(
     }
 
 
-async def test_later_turns_know_what_was_found_and_not_how(
+async def test_later_turns_know_the_findings_but_not_the_review(
     client: Client, reviewed: Reviewed, workspace: Path, server: Server
 ) -> None:
     thread_id = await client.start(cwd=str(workspace))
@@ -145,7 +145,7 @@ async def test_later_turns_know_what_was_found_and_not_how(
     ]
 
 
-async def test_a_reviewer_that_answers_in_plain_words_is_quoted(
+async def test_a_reviewer_that_answers_in_plain_text_is_quoted(
     client: Client, reviewed: Reviewed, workspace: Path
 ) -> None:
     thread_id = await client.start(cwd=str(workspace))
@@ -220,7 +220,7 @@ async def test_a_review_that_fails_leaves_review_mode(
     assert outline(await client.run(thread_id, "go on"))[-2:] == EPILOGUE
 
 
-async def test_what_cannot_be_reviewed_is_refused_and_the_thread_stays_free(
+async def test_an_invalid_review_target_is_rejected_and_the_thread_stays_free(
     client: Client, tmp_path: Path
 ) -> None:
     thread_id = await client.start(cwd=str(tmp_path))

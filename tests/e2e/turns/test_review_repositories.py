@@ -1,4 +1,4 @@
-"""Code reviews of real repositories, and what a dead server leaves of one."""
+"""Code reviews of real repositories, and what a killed server leaves of one."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_a_reviewer_in_the_sandbox_sees_staged_unstaged_and_untracked_chan
     assert not (workspace / "made").exists()
 
 
-async def test_the_merge_base_and_the_commit_that_the_reviewer_is_told_of_show_the_change(
+async def test_the_merge_base_and_commit_in_the_reviewers_task_show_the_change(
     home: Path, workspace: Path
 ) -> None:
     git(workspace, "checkout", "--quiet", "-b", "work")
@@ -84,22 +84,22 @@ async def test_the_merge_base_and_the_commit_that_the_reviewer_is_told_of_show_t
     commit(workspace, "theirs.txt", "is theirs\n")
     git(workspace, "checkout", "--quiet", "work")
     for target in ({"type": "baseBranch", "branch": "main"}, {"type": "commit", "sha": sha}):
-        model = ScriptedModel(_as_told)
+        model = ScriptedModel(_run_named_command)
         async with playing(home, model) as server, client_of(server) as client:
             messages = await review(client, await client.start(cwd=str(workspace)), target)
         assert "+is mine" in printed(messages).splitlines()
         assert "theirs" not in printed(messages)
 
 
-def _as_told(request: ModelRequest) -> Response:
-    """Run the command that the reviewer's task names between the marks of code."""
+def _run_named_command(request: ModelRequest) -> Response:
+    """Run the command that the reviewer's task quotes as code."""
     if any("output" in item for item in request.input):
         return FOUND
     task = request.input[-1]["content"][0]["text"]
     return calls("exec_command", {"cmd": task.split("`")[1], "login": False})
 
 
-async def test_a_branch_that_is_not_there_is_refused(home: Path, workspace: Path) -> None:
+async def test_an_unknown_branch_is_rejected(home: Path, workspace: Path) -> None:
     async with playing(home, reviewer()) as server, client_of(server) as client:
         thread_id = await client.start(cwd=str(workspace))
         target = {"type": "baseBranch", "branch": "nowhere"}
@@ -112,7 +112,7 @@ async def test_a_branch_that_is_not_there_is_refused(home: Path, workspace: Path
 
 
 @pytest.mark.parametrize("delivery", ["inline", "detached"])
-async def test_a_review_that_its_server_did_not_survive_is_left_and_told(
+async def test_a_review_of_a_killed_server_is_reported_as_ended(
     home: Path, workspace: Path, delivery: str
 ) -> None:
     endless = [[{"type": "waits", "seconds": 600}]]

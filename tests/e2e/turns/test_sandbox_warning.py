@@ -1,4 +1,4 @@
-"""Clients are told at the start where the sandbox of the machine protects less than it should."""
+"""Clients are warned at the start where the sandbox of the machine leaves gaps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORK: JsonValue = {"approvalPolicy": "never", "sandbox": "workspace-write"}
 
 @pytest.fixture(autouse=True)
 def has_landlock() -> None:
-    """Where the kernel has none there is nothing to warn of."""
+    """Skip where the kernel has no Landlock: there is nothing to warn of."""
     try:
         version()
     except LandlockMissing:
@@ -27,11 +27,11 @@ def has_landlock() -> None:
 
 
 async def next_warning(client: Client) -> JsonValue:
-    """The warning that comes next."""
+    """The next warning."""
     return (await client.until(WARNING))[-1]["params"]
 
 
-async def test_every_client_is_told_what_landlock_does_not_protect(stage: Stage) -> None:
+async def test_every_client_is_warned_of_what_landlock_does_not_protect(stage: Stage) -> None:
     with using(Landlock()):
         first = await stage.client()
         thread_id = await first.start(cwd=str(stage.workspace), **WORK)
@@ -44,14 +44,14 @@ async def test_every_client_is_told_what_landlock_does_not_protect(stage: Stage)
     assert later == warning
 
 
-async def test_commands_of_a_client_are_reason_enough(stage: Stage) -> None:
+async def test_commands_of_a_client_cause_the_warning_too(stage: Stage) -> None:
     with using(Landlock()):
         client = await stage.client()
         await client.ask("command/exec", {"command": ["true"], "cwd": str(stage.workspace)})
         assert "landlock_protects = true" in (await next_warning(client))["details"]
 
 
-async def test_nobody_is_told_where_everything_is_protected(stage: Stage) -> None:
+async def test_no_client_is_warned_where_everything_is_protected(stage: Stage) -> None:
     with using(Bubblewrap("/usr/bin/bwrap")):
         client = await stage.client()
         heard = await client.run(await client.start(cwd=str(stage.workspace), **WORK))
@@ -64,7 +64,7 @@ async def test_nobody_is_told_where_everything_is_protected(stage: Stage) -> Non
 async def test_the_configuration_decides_what_landlock_protects(
     home: Path, tmp_path: Path, protects: bool
 ) -> None:
-    """A server that finds no bubblewrap on its way."""
+    """A server that does not find bubblewrap on its path."""
     from tests.harness.processes import TREADLE
 
     workspace = tmp_path / "workspace"

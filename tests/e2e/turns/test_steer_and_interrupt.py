@@ -1,4 +1,4 @@
-"""Steer, interrupt, a second start: upstream's own steps, and the races between them."""
+"""Steer, interrupt, a second start: upstream's steps, and the races between them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_steering_is_refused_when_nothing_runs(stage: Stage) -> None:
     )
 
 
-async def test_a_steer_is_taken_up_after_the_answer_that_runs_and_nothing_is_lost(
+async def test_a_steer_is_taken_up_after_the_current_response_and_nothing_is_lost(
     stage: Stage,
 ) -> None:
     """Upstream 0.118; 0.163 cuts the answer off."""
@@ -83,7 +83,7 @@ async def test_a_steer_is_taken_up_after_the_answer_that_runs_and_nothing_is_los
     assert words(await client.read(thread_id)) == [["slow", "part one", "more", "done"]]
 
 
-async def test_a_second_start_joins_the_turn_that_runs_and_answers_its_id(stage: Stage) -> None:
+async def test_a_second_start_joins_the_active_turn_and_returns_its_id(stage: Stage) -> None:
     """Upstream 0.163; 0.118 answers an id of a turn that never starts."""
     gate, client = asyncio.Event(), await stage.client()
     thread_id, turn_id = await slow_turn(stage, client, gate)
@@ -100,7 +100,7 @@ async def test_a_second_start_joins_the_turn_that_runs_and_answers_its_id(stage:
 
 
 async def test_a_thread_cannot_be_rolled_back_while_a_turn_runs(stage: Stage) -> None:
-    """Upstream refuses too, but then reports a system error; we go on as if nothing was."""
+    """Upstream refuses too, but then reports a system error; we continue normally."""
     gate, client = asyncio.Event(), await stage.client()
     thread_id, turn_id = await slow_turn(stage, client, gate)
 
@@ -111,7 +111,7 @@ async def test_a_thread_cannot_be_rolled_back_while_a_turn_runs(stage: Stage) ->
 
 
 @pytest.mark.parametrize("word", ["archive", "delete"])
-async def test_a_thread_that_is_put_away_is_interrupted_first(stage: Stage, word: str) -> None:
+async def test_archiving_or_deleting_a_thread_interrupts_it_first(stage: Stage, word: str) -> None:
     """Upstream: the turn ends before the thread goes."""
     client = await stage.client()
     thread_id, _ = await slow_turn(stage, client, asyncio.Event())
@@ -143,7 +143,7 @@ async def test_a_fork_of_a_running_thread_ends_its_copy_of_the_turn(stage: Stage
     assert outline(messages)[-1] == "turn/completed completed"
 
 
-async def test_an_interrupted_turn_keeps_what_was_said_and_tells_the_model(stage: Stage) -> None:
+async def test_an_interrupted_turn_keeps_its_text_and_informs_the_model(stage: Stage) -> None:
     """Upstream: idle, then `turn/completed`; the half-said message is completed here only."""
     client = await stage.client()
     thread_id, turn_id = await slow_turn(stage, client, asyncio.Event())
@@ -162,7 +162,7 @@ async def test_an_interrupted_turn_keeps_what_was_said_and_tells_the_model(stage
     assert words(await client.read(thread_id)) == [["slow", "part"], ["after", "done"]]
 
 
-async def test_a_turn_can_be_interrupted_as_soon_as_it_is_promised(stage: Stage) -> None:
+async def test_a_turn_can_be_interrupted_as_soon_as_turn_start_is_sent(stage: Stage) -> None:
     """Ours: the two requests arrive together, and the interrupt is not lost."""
     client = await stage.client()
     stage.model.plays(says("never", "m1", [], asyncio.Event()))
@@ -192,7 +192,7 @@ async def test_a_second_interrupt_changes_nothing(stage: Stage) -> None:
 async def test_a_steer_that_comes_with_an_interrupt_is_kept_for_the_next_turn(
     stage: Stage,
 ) -> None:
-    """Ours: what the user said is heard, though the turn that took it was stopped."""
+    """Ours: the user's message is delivered, though the turn that took it was stopped."""
     client = await stage.client()
     thread_id, turn_id = await slow_turn(stage, client, asyncio.Event())
     steer = {"threadId": thread_id, "input": [said("more")], "expectedTurnId": turn_id}

@@ -1,4 +1,4 @@
-"""Plain turns: text, reasoning, plan, web search, image, output schema (upstream's own steps)."""
+"""Plain turns: text, reasoning, plan, web search, image, output schema (upstream's steps)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ SCHEMA: JsonValue = {
 }
 
 
-async def test_a_turn_tells_its_status_its_items_and_its_end_in_the_documented_order(
+async def test_a_turn_publishes_its_status_items_and_end_in_the_documented_order(
     stage: Stage,
 ) -> None:
     """Upstream: reasoning and a streamed message."""
@@ -126,7 +126,7 @@ async def test_a_turn_tells_its_status_its_items_and_its_end_in_the_documented_o
     assert usage == {"total": spent, "last": spent, "modelContextWindow": 258_400}
 
 
-async def test_a_turn_is_told_with_the_same_ids_and_keys_from_its_promise_to_its_end(
+async def test_a_turn_has_the_same_ids_and_keys_from_its_answer_to_its_end(
     stage: Stage,
 ) -> None:
     """Upstream: the answer has no times, the start one, the end both and the last message."""
@@ -162,7 +162,7 @@ async def test_a_turn_is_told_with_the_same_ids_and_keys_from_its_promise_to_its
     }
 
 
-async def test_the_model_is_told_where_it_is_before_what_the_user_says(stage: Stage) -> None:
+async def test_the_model_receives_its_environment_before_the_users_message(stage: Stage) -> None:
     """Upstream: developer message, environment, then the user's own words."""
     (stage.workspace / "AGENTS.md").write_text("Be kind.", "utf-8")
     client = await stage.client()
@@ -214,7 +214,7 @@ async def test_the_second_request_carries_the_whole_conversation_and_the_context
     ]
 
 
-async def test_a_plan_that_the_model_keeps_is_told_as_a_whole(stage: Stage) -> None:
+async def test_a_plan_of_the_model_is_published_as_a_whole(stage: Stage) -> None:
     """Upstream 0.118: `update_plan` has no item, only `turn/plan/updated`."""
     steps = [{"step": "a", "status": "completed"}, {"step": "b", "status": "in_progress"}]
     stage.model.plays(calls("update_plan", {"explanation": "why", "plan": steps}), says("ok", "m2"))
@@ -294,7 +294,7 @@ async def test_images_and_a_schema_reach_the_model_with_what_else_the_turn_overr
     assert "format" not in second.get("text", {})
 
 
-async def test_an_answer_that_misses_its_schema_is_asked_for_once_more(stage: Stage) -> None:
+async def test_an_answer_that_violates_its_schema_is_requested_once_more(stage: Stage) -> None:
     """Ours: one repair, then the last answer counts."""
     client = await stage.client()
     thread_id = await client.start()
@@ -318,7 +318,7 @@ async def test_an_answer_that_misses_its_schema_is_asked_for_once_more(stage: St
         ("update_plan", {"plan": 1}, "failed to parse function arguments: "),
     ],
 )
-async def test_a_call_that_cannot_be_carried_out_is_answered_to_the_model(
+async def test_a_call_that_cannot_be_carried_out_is_reported_to_the_model(
     stage: Stage, name: str, arguments: JsonValue, output: str
 ) -> None:
     stage.model.plays(calls(name, arguments), says("ok", "m2"))

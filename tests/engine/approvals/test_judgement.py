@@ -1,4 +1,4 @@
-"""The table of policies: what may be done unasked, what is asked about, what is refused."""
+"""The table of policies: which actions are allowed, need approval, or are refused."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def granular(**switches: bool) -> AskForApproval:
 
 @dataclass(frozen=True)
 class Ruled:
-    """What a rules file says."""
+    """The decision of a rules file."""
 
     decision: str
     source: str = "default.rules:3"
@@ -81,7 +81,7 @@ class Ruled:
         (RESET, "never", WRITE, False, Allowed("policy never")),
     ],
 )
-def test_a_command_is_judged_by_policy_sandbox_and_what_it_is(
+def test_a_command_is_judged_by_policy_sandbox_and_kind(
     argv: list[str],
     policy: AskForApproval,
     sandbox: SandboxPolicy,
@@ -109,7 +109,7 @@ def test_a_command_is_judged_by_policy_sandbox_and_what_it_is(
         (Ruled("prompt"), granular(rules=True), f"{SHOWN} requires approval by policy"),
     ],
 )
-def test_a_rule_comes_before_everything_else(
+def test_a_rule_takes_precedence(
     rule: Ruled, policy: AskForApproval, expected: Judgement | str
 ) -> None:
     judged = judge_command(REMOVE, policy=policy, sandbox=READ, rule=rule, wants_more=False)
@@ -147,7 +147,7 @@ def test_edits_are_judged_by_policy_and_place(
         (granular(rules=True), Forbidden),
     ],
 )
-def test_only_some_policies_try_again_without_the_sandbox(
+def test_only_some_policies_retry_without_the_sandbox(
     policy: AskForApproval, kind: type[Judgement]
 ) -> None:
     assert isinstance(judge_retry(policy), kind)

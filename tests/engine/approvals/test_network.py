@@ -1,4 +1,4 @@
-"""Hosts that commands want to reach: asked about as the reference does, remembered, refused."""
+"""Hosts that commands connect to: requested as in the reference, remembered, denied."""
 
 from __future__ import annotations
 
@@ -57,19 +57,19 @@ async def managed(
 
 
 def fetching(*urls: str, then: str = "") -> JsonValue:
-    """A command that fetches pages, and does something else after that."""
+    """A command that fetches pages, and then does something else."""
     script = shlex.join(["python3", "-c", FETCH, *urls])
     return {"cmd": f"{script}{then}", "login": False}
 
 
 def verdict(outcome: str) -> str:
-    """What a reviewer says."""
+    """The answer of a reviewer."""
     about = {"risk_level": "low", "risk_score": 7, "user_authorization": "high"}
     return json.dumps({**about, "rationale": "because", "outcome": outcome})
 
 
 def open_journal(path: str) -> str:
-    """What is stored of a thread."""
+    """The stored journal of a thread."""
     return Path(path).read_text("utf-8")
 
 
@@ -79,19 +79,19 @@ def amendment(action: str, host: str = HOST) -> JsonValue:
     return {"applyNetworkPolicyAmendment": {"network_policy_amendment": rule}}
 
 
-async def decided(
+async def run_with_decision(
     on: Bench, arguments: JsonValue, decision: JsonValue, call_id: str = "call-1"
 ) -> list[JsonValue]:
-    """Have the user decide about a host; gives what was told from the question on."""
+    """Let the user decide about a host; return the messages from the server request on."""
     turn_id = await on.begin("exec_command", arguments, call_id)
     asked = await question(on.client, ASK)
     await answer(on.client, asked, {"decision": decision})
     return [asked, *await on.client.end_of(turn_id)]
 
 
-async def test_a_host_is_asked_about_in_the_words_of_the_reference(home: Path) -> None:
+async def test_a_host_request_has_the_same_text_as_in_the_reference(home: Path) -> None:
     async with website(HOST) as (port, _heads), managed(home) as on:
-        messages = await decided(on, fetching(f"http://{HOST}:{port}/"), "accept")
+        messages = await run_with_decision(on, fetching(f"http://{HOST}:{port}/"), "accept")
         output = on.output()
 
     params = dict(messages[0]["params"])
@@ -118,7 +118,7 @@ async def test_a_host_is_asked_about_in_the_words_of_the_reference(home: Path) -
     assert output.endswith("Output:\n200 hello\n")
 
 
-async def test_a_yes_counts_for_one_connection(home: Path) -> None:
+async def test_an_acceptance_counts_for_one_connection(home: Path) -> None:
     async with website(HOST) as (port, heads), managed(home) as on:
         url = f"http://{HOST}:{port}/"
         turn_id = await on.begin("exec_command", fetching(url, url))
@@ -129,16 +129,16 @@ async def test_a_yes_counts_for_one_connection(home: Path) -> None:
     assert len(heads) == 2
 
 
-async def test_a_yes_for_the_session_counts_for_the_port_and_the_protocol(home: Path) -> None:
+async def test_a_session_approval_covers_the_port_and_the_protocol(home: Path) -> None:
     async with (
         website(HOST) as (port, heads),
         website(HOST) as (other, _heads),
         managed(home) as on,
     ):
         url = f"http://{HOST}:{port}/"
-        await decided(on, fetching(url, url), "acceptForSession")
+        await run_with_decision(on, fetching(url, url), "acceptForSession")
         messages, _ = await on.call("exec_command", fetching(url), "call-2")
-        third = await decided(on, fetching(f"http://{HOST}:{other}/"), "accept", "call-3")
+        third = await run_with_decision(on, fetching(f"http://{HOST}:{other}/"), "accept", "call-3")
 
     assert ASK not in outline(messages)
     assert len(heads) == 3
@@ -146,15 +146,15 @@ async def test_a_yes_for_the_session_counts_for_the_port_and_the_protocol(home: 
     assert not (home / "rules").exists()
 
 
-async def test_a_rule_that_allows_a_host_is_stored_and_in_force_at_once(home: Path) -> None:
-    """Upstream: it counts for every protocol and port, and the model hears of it."""
+async def test_a_rule_that_allows_a_host_is_stored_and_applies_at_once(home: Path) -> None:
+    """Upstream: it applies to every protocol and port, and the model is informed."""
     async with (
         website(HOST) as (port, heads),
         website(HOST) as (other, _heads),
         managed(home) as on,
     ):
         urls = [f"http://{HOST}:{port}/", f"http://{HOST}:{other}/"]
-        messages = await decided(on, fetching(*urls), amendment("allow"))
+        messages = await run_with_decision(on, fetching(*urls), amendment("allow"))
         said = on.stage.model.requests[-1].body["input"]
         new = await on.client.start(cwd=str(on.stage.workspace), sandbox="workspace-write")
         on.thread_id = new
@@ -172,12 +172,12 @@ async def test_a_rule_that_allows_a_host_is_stored_and_in_force_at_once(home: Pa
     )
 
 
-async def test_a_rule_that_denies_a_host_ends_the_command_and_is_not_asked_again(
+async def test_a_rule_that_denies_a_host_ends_the_command_and_needs_no_further_decision(
     home: Path,
 ) -> None:
     async with website(HOST) as (port, heads), managed(home) as on:
         url = f"http://{HOST}:{port}/"
-        messages = await decided(on, fetching(url, then="; echo late"), amendment("deny"))
+        messages = await run_with_decision(on, fetching(url, then="; echo late"), amendment("deny"))
         first = on.output()
         again, second = await on.call("exec_command", fetching(url), "call-2")
 
@@ -192,7 +192,7 @@ async def test_a_rule_that_denies_a_host_ends_the_command_and_is_not_asked_again
 
 
 @pytest.mark.parametrize("is_error", [False, True], ids=["decline", "an error"])
-async def test_a_no_ends_the_command(home: Path, is_error: bool) -> None:
+async def test_a_denial_ends_the_command(home: Path, is_error: bool) -> None:
     async with website(HOST) as (port, heads), managed(home) as on:
         url = f"http://{HOST}:{port}/"
         turn_id = await on.begin("exec_command", fetching(url, then="; echo late"))
@@ -211,23 +211,23 @@ async def test_a_no_ends_the_command(home: Path, is_error: bool) -> None:
 
 async def test_a_cancel_ends_the_turn(home: Path) -> None:
     async with website(HOST) as (port, heads), managed(home) as on:
-        messages = await decided(on, fetching(f"http://{HOST}:{port}/"), "cancel")
+        messages = await run_with_decision(on, fetching(f"http://{HOST}:{port}/"), "cancel")
 
     assert outline(messages)[-1] == "turn/completed interrupted"
     assert [item["status"] for item in commands(messages)] == ["failed"]
     assert heads == []
 
 
-async def test_an_amendment_about_another_host_is_a_no(home: Path) -> None:
+async def test_an_amendment_about_another_host_is_a_denial(home: Path) -> None:
     async with website(HOST) as (port, heads), managed(home) as on:
         decision = amendment("allow", "example.org")
-        messages = await decided(on, fetching(f"http://{HOST}:{port}/"), decision)
+        messages = await run_with_decision(on, fetching(f"http://{HOST}:{port}/"), decision)
 
     assert [item["status"] for item in commands(messages)] == ["failed"]
     assert (heads, (home / "rules").exists()) == ([], False)
 
 
-async def test_connections_to_one_host_share_one_question(home: Path) -> None:
+async def test_connections_to_one_host_share_one_server_request(home: Path) -> None:
     async with website(HOST) as (port, heads), managed(home) as on:
         arguments = {"cmd": shlex.join(["python3", "-c", TWICE, f"{HOST}:{port}"]), "login": False}
         turn_id = await on.begin("exec_command", arguments)
@@ -242,7 +242,7 @@ async def test_connections_to_one_host_share_one_question(home: Path) -> None:
     assert len(heads) == 2
 
 
-async def test_listed_hosts_are_not_asked_about(home: Path) -> None:
+async def test_listed_hosts_need_no_approval(home: Path) -> None:
     async with (
         website(ALLOWED) as (allowed, _heads),
         website(DENIED) as (denied, heads),
@@ -261,7 +261,7 @@ async def test_listed_hosts_are_not_asked_about(home: Path) -> None:
     assert heads == []
 
 
-async def test_where_nobody_may_be_asked_a_host_is_refused_with_the_reason(home: Path) -> None:
+async def test_a_host_is_denied_with_the_reason_where_approvals_are_disabled(home: Path) -> None:
     async with website(HOST) as (port, heads), managed(home, policy="never") as on:
         messages, output = await on.call("exec_command", fetching(f"http://{HOST}:{port}/"))
 
@@ -271,7 +271,7 @@ async def test_where_nobody_may_be_asked_a_host_is_refused_with_the_reason(home:
     assert heads == []
 
 
-async def test_an_interrupt_withdraws_the_question(home: Path) -> None:
+async def test_an_interrupt_withdraws_the_server_request(home: Path) -> None:
     async with website(HOST) as (port, heads), managed(home) as on:
         turn_id = await on.begin("exec_command", fetching(f"http://{HOST}:{port}/"))
         asked = await question(on.client, ASK)
@@ -320,7 +320,7 @@ async def test_an_administrators_network_is_there_for_commands_that_would_have_n
         params = {"approvalPolicy": "on-request", "sandbox": "read-only"}
         thread_id = await client.start(cwd=str(stage.workspace), **params)
         on = Bench(stage, client, thread_id)
-        messages = await decided(on, fetching(f"http://{HOST}:{port}/"), "accept")
+        messages = await run_with_decision(on, fetching(f"http://{HOST}:{port}/"), "accept")
         output = on.output()
 
     assert [item["status"] for item in commands(messages)] == ["completed"]
@@ -366,7 +366,7 @@ async def test_the_automatic_reviewer_decides_about_hosts_too(
     assert len(heads) == seen
 
 
-async def test_the_model_is_told_that_hosts_are_chosen(home: Path) -> None:
+async def test_the_model_is_informed_that_hosts_are_restricted(home: Path) -> None:
     async with managed(home) as on:
         await on.call("exec_command", {"cmd": "true", "login": False})
         first = on.stage.model.requests[0].body["input"]
@@ -378,7 +378,7 @@ async def test_the_model_is_told_that_hosts_are_chosen(home: Path) -> None:
     assert ["only through a proxy" in str(said) for said in (first, second)] == [True, False]
 
 
-async def test_each_connection_leaves_a_line_in_the_journal(home: Path) -> None:
+async def test_each_connection_is_recorded_in_the_journal(home: Path) -> None:
     async with website(ALLOWED) as (port, _heads), managed(home) as on:
         url = f"http://{ALLOWED}:{port}/"
         messages, _ = await on.call("exec_command", fetching(url, url))

@@ -1,4 +1,4 @@
-"""What commands are said to do: as release 0.163.0 says it, line by line."""
+"""The actions that commands are reported with: as in release 0.163.0, line by line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OBSERVED: Final = msgspec.json.decode(
 
 
 @pytest.mark.parametrize("script", OBSERVED)
-def test_a_script_is_told_as_the_reference_tells_it(script: str) -> None:
+def test_a_script_has_the_same_actions_as_in_the_reference(script: str) -> None:
     assert actions_of(["/bin/bash", "-lc", script], "/h/ws") == OBSERVED[script]
 
 
@@ -43,7 +43,7 @@ def test_a_script_is_told_as_the_reference_tells_it(script: str) -> None:
         (["sed", "-n", "1p"], [UnknownCommandAction(command="sed -n 1p")]),
     ],
 )
-def test_a_command_without_a_shell_is_told_as_well(
+def test_a_command_without_a_shell_has_actions_too(
     argv: list[str], actions: list[CommandAction]
 ) -> None:
     assert actions_of(argv, "/ws") == actions
@@ -53,8 +53,8 @@ def test_a_command_without_a_shell_is_told_as_well(
     ("script", "command"),
     [("cat a.txt;", "cat a.txt"), ("cat \\\n a.txt", "cat a.txt"), ("cat a.txt\n", "cat a.txt")],
 )
-def test_a_read_is_told_without_what_surrounds_it(script: str, command: str) -> None:
-    """Ours: the reference tells `cat 'a.txt;'` here, and an empty word for the line's end."""
+def test_a_read_is_reported_without_its_surroundings(script: str, command: str) -> None:
+    """Ours: the reference reports `cat 'a.txt;'` here, and an empty word for the line's end."""
     actions = actions_of(["bash", "-lc", script], "/ws")
 
     assert actions == [ReadCommandAction(command=command, name="a.txt", path="/ws/a.txt")]

@@ -109,7 +109,7 @@ def test_a_reader_gets_everything_after_its_position_once_and_in_order() -> None
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("after", range(41))
 def test_wherever_a_reader_comes_back_it_ends_up_with_the_same_texts(after: int) -> None:
-    """Beyond what is kept an open item is told again as it stands, and then goes on."""
+    """When deltas have expired, an open item is sent again as it stands, and then continues."""
     speaker = Speaker()
     whole = speaker.log.reader(0)
     heard: list[Event] = []
@@ -135,7 +135,7 @@ def test_wherever_a_reader_comes_back_it_ends_up_with_the_same_texts(after: int)
 
 
 @pytest.mark.usefixtures("small")
-def test_a_reader_cut_off_between_two_items_told_again_gets_both_the_next_time() -> None:
+def test_a_reader_cut_off_between_two_repeated_items_gets_both_the_next_time() -> None:
     speaker = Speaker()
     for id_ in ("a", "b"):
         speaker.start(id_)
@@ -286,7 +286,7 @@ def warnings_of(events: Sequence[Event]) -> list[str]:
     ]
 
 
-def test_a_log_without_a_journal_says_who_was_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_without_a_journal_reports_expired_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_module, "MAX_ANNOUNCED", 4)
     log = EventLog(None, lambda: 0)
     reader = log.reader(0)
@@ -296,7 +296,7 @@ def test_a_log_without_a_journal_says_who_was_left_behind(monkeypatch: pytest.Mo
         reader.read()
 
 
-def test_a_reader_of_a_journal_that_was_closed_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_of_a_closed_journal_gets_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     class Closed(MemoryJournal):
         def read(self, after: int, until: int | None = None) -> Iterator[Event]:
             raise ValueError(f"closed: nothing from {after} to {until}")

@@ -1,4 +1,4 @@
-"""When the user is asked about a tool, and what an MCP server asks the user itself."""
+"""When a tool needs approval, and what an MCP server asks the user itself."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ async def asked_about(stage: Stage, client: Client, thread_id: str, tool: str) -
 
 
 async def finish(stage: Stage, client: Client) -> tuple[JsonValue, str]:
-    """The item as it ended, and what the model was told."""
+    """The item as it ended, and the output that the model received."""
     messages = await client.until("turn/completed")
     return item_of(messages), text_of(stage.model.requests[-1].outputs()["call-1"])
 
 
-async def test_a_tool_that_may_do_harm_is_asked_about_first(stage: Stage) -> None:
+async def test_a_tool_that_may_do_harm_needs_approval(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     stage.model.plays(calls("mcp__mini__plain", {"text": "hi"}))
     turn_id = await client.begin(thread_id)
@@ -80,7 +80,7 @@ async def test_a_tool_that_may_do_harm_is_asked_about_first(stage: Stage) -> Non
         (None, REJECTED),
     ],
 )
-async def test_a_call_that_is_not_approved_is_not_made_and_the_turn_goes_on(
+async def test_a_call_that_is_not_approved_is_not_made_and_the_turn_continues(
     stage: Stage, result: JsonValue, error: str
 ) -> None:
     client, thread_id = await ready(stage)
@@ -95,7 +95,7 @@ async def test_a_call_that_is_not_approved_is_not_made_and_the_turn_goes_on(
     assert output == error
 
 
-async def test_approval_for_the_session_holds_for_this_tool_alone(stage: Stage) -> None:
+async def test_a_session_approval_covers_only_this_tool(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     asked = await asked_about(stage, client, thread_id, "plain")
     await answer(client, asked, {"action": "accept", "_meta": {"persist": "session"}})
@@ -126,7 +126,7 @@ async def test_approval_for_good_is_written_into_the_configuration(stage: Stage)
     assert item["status"] == "completed"
 
 
-async def test_with_nobody_to_ask_the_refusal_names_the_rule_and_the_way_round_it(
+async def test_without_approvals_the_denial_names_the_rule_and_the_remedy(
     stage: Stage,
 ) -> None:
     client, thread_id = await ready(stage, policy="never")
@@ -140,7 +140,7 @@ async def test_with_nobody_to_ask_the_refusal_names_the_rule_and_the_way_round_i
     assert text_of(output) == error
 
 
-async def test_with_nobody_to_ask_the_configured_rules_decide(stage: Stage) -> None:
+async def test_without_approvals_the_configured_rules_decide(stage: Stage) -> None:
     rules = '[mcp_servers.mini.tools.danger]\napproval_mode = "approve"\n'
     rules += '[mcp_servers.mini.tools.echo]\napproval_mode = "prompt"\n'
     client, thread_id = await ready(stage, rules, policy="never")
@@ -226,7 +226,7 @@ async def test_what_no_client_answers_properly_is_declined(stage: Stage) -> None
     "policy",
     ["never", {"granular": {"sandbox_approval": True, "rules": True, "mcp_elicitations": False}}],
 )
-async def test_where_nobody_may_be_asked_a_server_is_declined_at_once(
+async def test_without_approvals_an_elicitation_is_declined_at_once(
     stage: Stage, policy: JsonValue
 ) -> None:
     client, thread_id = await ready(stage, policy=policy)
@@ -235,7 +235,7 @@ async def test_where_nobody_may_be_asked_a_server_is_declined_at_once(
     assert text_of(output) == "decline"
 
 
-async def test_the_time_that_the_user_takes_is_not_the_tools(stage: Stage) -> None:
+async def test_the_time_of_an_elicitation_does_not_count_for_the_tool(stage: Stage) -> None:
     """Its limit stands still while its question is open."""
     stage.configure(stdio(tool_timeout_sec=0.4))
     client = await stage.client()

@@ -1,4 +1,4 @@
-"""Questions of MCP servers that end otherwise than by an answer, or that no turn is behind."""
+"""Elicitations that end without an answer, or that belong to no turn."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def until_answered(client: Client) -> list[JsonValue]:
 
 
 def statuses(messages: list[JsonValue]) -> list[JsonValue]:
-    """What was told of the thread's state."""
+    """The published statuses of the thread."""
     return [params["status"] for params in params_of(messages, "thread/status/changed")]
 
 

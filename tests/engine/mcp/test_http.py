@@ -142,7 +142,7 @@ async def test_headers_and_tokens_come_from_the_configuration_and_the_environmen
     stage.configure(table("web", **settings))
     client = await stage.client()
     await client.start()
-    # The model's own server stands in: it is no MCP server, but it keeps what it was sent.
+    # The model's own server stands in: it is not an MCP server, but it keeps what it received.
     sent = (await stage.model.asked(1)).headers
 
     names = ("authorization", "x-plain", "x-tenant", "x-absent")

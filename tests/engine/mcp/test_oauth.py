@@ -1,4 +1,4 @@
-"""Signing in to a real MCP server that lets nobody in without it."""
+"""Signing in to a real MCP server that requires it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMPLETED = "mcpServer/oauthLogin/completed"
 
 
 async def started(stage: Stage, url: str) -> tuple[Client, str, JsonValue]:
-    """A thread with a server that needs a login; gives also what was told of the server."""
+    """A thread with a server that needs a login, and the status of that server."""
     stage.configure(table("web", url=url))
     client = await stage.client()
     thread_id = await client.start()
@@ -28,7 +28,7 @@ async def started(stage: Stage, url: str) -> tuple[Client, str, JsonValue]:
 
 
 async def open_page(url: str, **changes: str) -> tuple[int, str]:
-    """What a browser does: follow the redirections, in the end to our own page."""
+    """Follow the redirects like a browser, to our own page in the end."""
     async with (
         aiohttp.ClientSession() as browser,
         browser.get(url, params=changes or None) as response,
@@ -37,7 +37,7 @@ async def open_page(url: str, **changes: str) -> tuple[int, str]:
 
 
 async def sign_in(client: Client, **params: JsonValue) -> JsonValue:
-    """Sign in as a user does; gives what was told in the end."""
+    """Sign in as a user does; return the params of the completion."""
     begun = await client.ask("mcpServer/oauth/login", {"name": "web", **params})
     status, page = await open_page(begun["authorizationUrl"])
     assert (status, "You are signed in" in page) == (200, True)
@@ -46,7 +46,7 @@ async def sign_in(client: Client, **params: JsonValue) -> JsonValue:
     return params
 
 
-async def test_a_server_that_wants_a_login_says_so(stage: Stage) -> None:
+async def test_a_server_that_needs_a_login_reports_it(stage: Stage) -> None:
     async with http_server("oauth") as url:
         client, thread_id, server = await started(stage, url)
         listed = await client.ask("mcpServerStatus/list", {"threadId": thread_id})
@@ -100,7 +100,7 @@ async def test_the_login_is_kept_for_its_owner_alone_and_renewed_when_it_ends(
 
 
 @pytest.mark.parametrize("answer", ["<html>oops</html>", '{"access_token": 7}', "[]"])
-async def test_a_renewal_that_is_answered_with_nonsense_leaves_the_login_as_it_was(
+async def test_an_invalid_answer_to_a_renewal_leaves_the_login_unchanged(
     stage: Stage, answer: str
 ) -> None:
     async def renew(_request: web.Request) -> web.Response:
@@ -123,7 +123,7 @@ async def test_a_renewal_that_is_answered_with_nonsense_leaves_the_login_as_it_w
     assert (server["status"], json.loads(path.read_text("utf-8"))) == ("ready", logins)
 
 
-async def test_a_page_that_nobody_can_come_back_to_is_refused_by_name(stage: Stage) -> None:
+async def test_an_invalid_callback_url_is_rejected_by_name(stage: Stage) -> None:
     async with http_server("oauth") as url:
         stage.configure('mcp_oauth_callback_url = "nonsense"\n' + table("web", url=url))
         client = await stage.client()
@@ -179,7 +179,7 @@ async def test_a_malformed_answer_costs_no_more_than_its_own_connection(
     assert "Unhandled exception" not in caplog.text
 
 
-async def test_a_refused_sign_in_is_told_with_the_reason(stage: Stage) -> None:
+async def test_a_failed_sign_in_is_reported_with_the_reason(stage: Stage) -> None:
     async with http_server("oauth") as url:
         client, *_ = await started(stage, url)
         begun = await client.ask("mcpServer/oauth/login", {"name": "web"})
@@ -191,7 +191,7 @@ async def test_a_refused_sign_in_is_told_with_the_reason(stage: Stage) -> None:
     assert "access_denied" in params["error"]
 
 
-async def test_a_sign_in_that_nobody_finishes_ends_by_itself(stage: Stage) -> None:
+async def test_an_abandoned_sign_in_ends_by_itself(stage: Stage) -> None:
     async with http_server("oauth") as url:
         client, *_ = await started(stage, url)
         await client.ask("mcpServer/oauth/login", {"name": "web", "timeoutSecs": 1})

@@ -16,13 +16,13 @@ from tests.harness.side_by_side import Scenario, Scene, compare
 from treadle.protocol.base import JsonValue
 
 ASK = "mcpServer/elicitation/request"
-# Told of processes that start beside everything else.
+# Notifications of processes that start beside everything else.
 LOOSE = frozenset({STATUS})
 
 
 async def begin(scene: Scene, policy: JsonValue = "on-request", name: str = "mini") -> str:
     """A thread whose MCP server has started, or has not."""
-    # The reference may tell how the server started before it tells that the thread has.
+    # The reference may report the server's start before that of the thread.
     params = {"cwd": scene.cwd, "approvalPolicy": policy}
     thread_id: str = (await scene.client.ask("thread/start", params))["thread"]["id"]
     await settled(scene.client, name)
@@ -63,7 +63,7 @@ async def asked(scene: Scene) -> None:
 
 
 async def unattended(scene: Scene) -> None:
-    """Nobody may be asked."""
+    """Approvals are disabled."""
     thread_id = await begin(scene, "never")
     for tool in ("echo", "plain", "ask"):
         scene.model.plays(namespaced(tool))

@@ -69,7 +69,7 @@ def test_mode_and_hints_decide_whether_to_ask(
 @pytest.mark.parametrize(
     "sandbox", [DangerFullAccessSandboxPolicy(), ExternalSandboxSandboxPolicy()]
 )
-def test_who_asks_nobody_and_confines_nothing_allows_everything(sandbox: SandboxPolicy) -> None:
+def test_a_policy_without_approvals_and_sandbox_allows_everything(sandbox: SandboxPolicy) -> None:
     assert judge("auto", HARMS, settings("never", sandbox)).verdict == "allow"
     assert judge("auto", HARMS, settings("on-request", sandbox)).verdict == "ask"
 
@@ -120,7 +120,7 @@ def test_names_are_plain_where_they_can_be() -> None:
     }
 
 
-def test_names_that_would_be_the_same_are_told_apart() -> None:
+def test_names_that_would_be_the_same_are_kept_distinct() -> None:
     names = model_names([("a", "x y"), ("a", "x.y"), ("a", "z")])
     assert set(names.values()) == {("a", "x y"), ("a", "x.y"), ("a", "z")}
     assert {name for name in names if name.startswith("mcp__a__x_y_")} == set(names) - {"mcp__a__z"}

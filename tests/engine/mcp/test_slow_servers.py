@@ -1,4 +1,4 @@
-"""MCP servers that hang, die or dawdle: whom they keep waiting, and how often."""
+"""MCP servers that hang, die or are slow: what they delay, and how often."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from treadle.protocol.base import JsonValue
 
 ASK = "mcpServer/elicitation/request"
 HANGING: JsonValue = {"command": "sleep", "args": ["60"]}
-# Whoever waits for this is not done when a test's time is over.
+# A test that waits for this exceeds its time limit.
 FOR_EVER = "mcp_optional_startup_grace_ms = 600000\n"
 
 

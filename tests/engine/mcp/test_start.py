@@ -18,12 +18,12 @@ from treadle.transport.subprocess import SubprocessTransport
 
 
 def change(thread_id: str, name: str, status: str, error: str | None = None) -> JsonValue:
-    """A step of a server's life as it is told."""
+    """A published step of a server's life."""
     about = {"threadId": thread_id, "name": name, "failureReason": None}
     return {**about, "status": status, "error": error}
 
 
-async def test_a_server_is_told_to_start_and_to_be_ready_after_the_thread(stage: Stage) -> None:
+async def test_a_server_is_reported_as_starting_and_ready_after_the_thread(stage: Stage) -> None:
     stage.configure(stdio())
     client = await stage.client()
     thread_id = await client.start()
@@ -40,10 +40,7 @@ async def test_a_server_is_told_to_start_and_to_be_ready_after_the_thread(stage:
     [
         ({"command": "/no/such/program"}, "No such file or directory (os error 2)"),
         ({"command": "sh", "args": ["-c", "echo bad luck >&2"]}, "bad luck"),
-        (
-            {"command": "echo", "args": ["this is no JSON"]},
-            "wrote something that is not a protocol message",
-        ),
+        ({"command": "echo", "args": ["this is not JSON"]}, "wrote what is no message"),
         ({"url": "http://127.0.0.1:9/mcp"}, "error sending request for url"),
         ({"url": "http://127.0.0.1:9", "bearer_token_env_var": "NO_SUCH"}, "NO_SUCH is not set"),
         ({"command": "sh", "cwd": "/no/such/folder"}, "Not a directory (os error 20)"),
@@ -134,7 +131,7 @@ async def test_a_disabled_server_is_not_started(stage: Stage) -> None:
     assert "list_mcp_resources" not in offered(stage)
 
 
-async def test_a_thread_can_bring_a_server_of_its_own(stage: Stage) -> None:
+async def test_a_thread_can_bring_its_own_server(stage: Stage) -> None:
     client = await stage.client()
     server = {"command": sys.executable, "args": PLAIN}
     thread_id = await client.start(config={"mcp_servers.own": server})
@@ -144,7 +141,7 @@ async def test_a_thread_can_bring_a_server_of_its_own(stage: Stage) -> None:
     assert text_of(output) == "echo: mine"
 
 
-async def test_loaded_threads_follow_the_configuration_when_they_are_told_to(stage: Stage) -> None:
+async def test_loaded_threads_follow_the_configuration_on_request(stage: Stage) -> None:
     stage.configure(stdio("old"))
     client = await stage.client()
     thread_id = await client.start()
@@ -209,7 +206,7 @@ async def test_the_processes_end_with_the_server(stage: Stage, tmp_path: Path) -
 
 
 async def test_a_server_that_does_not_go_by_itself_is_made_to(stage: Stage, tmp_path: Path) -> None:
-    """It neither reads its stdin nor minds being told to end."""
+    """It neither reads its stdin nor reacts to a signal to end."""
     stubborn = f"trap '' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 600; done"
     stage.configure(table("mini", command="sh", args=["-c", stubborn], startup_timeout_sec=0.5))
     client = await stage.client()

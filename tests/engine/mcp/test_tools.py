@@ -1,4 +1,4 @@
-"""What the model does with the tools of a real MCP server, and what everybody is told of it."""
+"""How the model uses the tools of a real MCP server, and what clients see of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def ready(stage: Stage, **settings: JsonValue) -> tuple[Client, str]:
 
 
 def item(tool: str, **changes: JsonValue) -> JsonValue:
-    """A call as it is told."""
+    """A call as clients receive it."""
     return {
         "type": "mcpToolCall",
         "id": "call-1",
@@ -43,12 +43,12 @@ def item(tool: str, **changes: JsonValue) -> JsonValue:
 
 
 def timeless(call_item: JsonValue) -> JsonValue:
-    """The item without the time that it took, which must be call_item."""
+    """The item without its duration, which it must have."""
     assert isinstance(call_item.pop("durationMs"), int)
     return call_item
 
 
-async def test_a_call_is_told_from_its_start_to_its_end_and_answered(stage: Stage) -> None:
+async def test_a_call_is_published_from_start_to_end_and_answered(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     stage.model.plays(calls("mcp__mini__echo", {"text": "hi"}))
     messages = await client.run(thread_id)
@@ -171,7 +171,7 @@ async def test_a_tool_that_fails_is_a_failed_item_with_its_result(stage: Stage) 
     assert text_of(output) == "it broke"
 
 
-async def test_progress_is_told_while_the_tool_works(stage: Stage) -> None:
+async def test_progress_is_published_while_the_tool_works(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     stage.model.plays(calls("mcp__mini__steps", {}))
     turn_id = await client.begin(thread_id)
@@ -260,7 +260,7 @@ async def test_a_tool_that_appears_later_is_offered_from_then_on(stage: Stage) -
 
 
 @pytest.mark.parametrize("how", ["silence", "error"])
-async def test_a_server_that_does_not_say_what_has_changed_keeps_its_tools_and_nobody_waiting(
+async def test_a_server_that_does_not_list_its_changed_tools_keeps_them_and_delays_nothing(
     stage: Stage, how: str
 ) -> None:
     client, thread_id = await ready(stage)

@@ -49,7 +49,7 @@ def tree(folder: Path) -> dict[str, bytes]:
     return found
 
 
-def test_every_kind_of_edit_is_made_and_told(folder: Path) -> None:
+def test_every_kind_of_edit_is_made_and_reported(folder: Path) -> None:
     for name in ("update", "move", "delete"):
         (folder / name).write_bytes(b"one\n")
     (folder / "move").chmod(0o755)
@@ -243,7 +243,7 @@ def test_two_names_of_one_file_are_refused(folder: Path, lines: list[str]) -> No
 
 
 def test_a_link_that_leads_in_a_circle_is_no_file(folder: Path) -> None:
-    """Before Python 3.13 pathlib raises an error of its own about it."""
+    """Before Python 3.13 pathlib raises a different error for it."""
     (folder / "circle").symlink_to("circle")
 
     with pytest.raises(EditFailed, match=f"Failed to write file {folder}/circle"):

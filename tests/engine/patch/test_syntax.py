@@ -121,7 +121,7 @@ def test_a_patch_without_operations_is_no_error() -> None:
         ),
     ],
 )
-def test_a_fault_is_told_in_the_words_of_the_reference(text: str, fault: str) -> None:
+def test_an_error_has_the_same_text_as_in_the_reference(text: str, fault: str) -> None:
     """Upstream: probed on 0.163.0."""
     with pytest.raises(PatchError) as caught:
         parse(text)

@@ -16,7 +16,7 @@ from treadle.engine.project.diffs import MAX_SHOWN, TurnDiff
 EMPTY = "0" * 40
 ONE = "5626abf0f72e58d7a153368ba57db4c673c0e171"  # what git calls "one\n"
 TWO = "f719efd430d52bcfc8566a43b2eb655688d38871"  # and "two\n"
-BINARY = "5d983463ed9b1bcb008a040949025e83abf576d1"  # and two bytes that are no text
+BINARY = "5d983463ed9b1bcb008a040949025e83abf576d1"  # and two bytes that are not text
 
 
 class Turn:
@@ -49,7 +49,7 @@ def update(name: str, old: str, new: str, move: str | None = None) -> list[str]:
     return [f"*** Update File: {name}", *moves, f"-{old}", f"+{new}"]
 
 
-def test_files_that_come_change_and_go_are_told_in_order_of_their_paths(turn: Turn) -> None:
+def test_added_changed_and_deleted_files_are_reported_in_order_of_their_paths(turn: Turn) -> None:
     diff = turn.patch("*** Delete File: b", *update("a", "one", "two"), "*** Add File: 0", "+one")
 
     assert diff == (
@@ -96,7 +96,7 @@ def test_a_moved_file_is_followed(turn: Turn) -> None:
     )
 
 
-def test_a_file_that_only_moved_is_told(turn: Turn) -> None:
+def test_a_file_that_only_moved_is_reported(turn: Turn) -> None:
     """Ours: the reference is silent."""
     diff = turn.patch("*** Update File: a", "*** Move to: d/c", " one")
 
@@ -134,7 +134,7 @@ def test_a_moved_file_that_is_deleted_was_deleted(turn: Turn) -> None:
 
 
 def test_binary_files_are_said_to_differ(turn: Turn) -> None:
-    """Ours: the reference refuses to delete them and does not tell that they were replaced."""
+    """Ours: the reference refuses to delete them and does not report that they were replaced."""
     for name in "ab":
         (turn.folder / name).write_bytes(b"\xff\0")
     diff = turn.patch("*** Delete File: a", "*** Add File: b", "+one")

@@ -66,7 +66,7 @@ def test_an_answer_is_read_however_it_is_wrapped(said: str) -> None:
         ({"path": "/a", "line_range": {"start": 3, "end": 4}}, "- T — /a:3-4"),
     ],
 )
-def test_a_finding_without_a_full_location_is_still_told(place: JsonValue, head: str) -> None:
+def test_a_finding_without_a_full_location_is_still_reported(place: JsonValue, head: str) -> None:
     said = review(finding("T", body="", code_location=place), explanation=None)
     assert read_review(said).text() == f"Review comment:\n\n{head}"
 

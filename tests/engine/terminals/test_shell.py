@@ -27,7 +27,7 @@ def test_a_policy_decides_which_variables_are_seen(policy: JsonValue, names: set
     assert set(allowed(policy, ENVIRON)) == names
 
 
-def test_a_command_is_told_where_it_runs() -> None:
+def test_a_command_receives_its_environment() -> None:
     seen = environment({"inherit": "none"}, "t1", call_id="c1", has_network=False, environ=ENVIRON)
     assert seen["CODEX_THREAD_ID"] == "t1"
     assert seen["CODEX_TOOL_CALL_ID"] == "c1"

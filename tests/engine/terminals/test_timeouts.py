@@ -1,4 +1,4 @@
-"""Clocks that stand still while somebody is asked."""
+"""Timeouts that pause while a server request is open."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def wait(timeout: PausableTimeout, steps: list[str], *, holds: int) -> Non
         steps.append("too late")
 
 
-async def test_time_that_is_up_is_told() -> None:
+async def test_an_expired_timeout_is_reported() -> None:
     steps: list[str] = []
 
     with pytest.raises(TimeoutError):

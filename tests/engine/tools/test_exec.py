@@ -67,7 +67,7 @@ async def test_deltas_add_up_to_the_output(home: Path) -> None:
     )
 
 
-async def test_a_character_that_comes_in_two_pieces_is_told_as_one(home: Path) -> None:
+async def test_a_character_that_arrives_in_two_pieces_is_published_as_one(home: Path) -> None:
     async with bench(home, **FREE) as b:
         script = r"printf 'caf\303'; sleep 0.1; printf '\251\n'"
         messages, output = await b.call("exec_command", {"cmd": script})
@@ -106,8 +106,8 @@ async def test_the_model_may_choose_among_the_shells_of_the_system(
     assert re.match(exited(0, 0, ""), output)
 
 
-async def test_a_folder_that_is_not_there_is_told_to_the_model(home: Path) -> None:
-    """Upstream's words."""
+async def test_a_missing_folder_is_reported_to_the_model(home: Path) -> None:
+    """Upstream's text."""
     async with bench(home, **FREE) as b:
         messages, output = await b.call("exec_command", {"cmd": "pwd", "workdir": "gone"})
 
@@ -121,7 +121,7 @@ async def test_a_folder_that_is_not_there_is_told_to_the_model(home: Path) -> No
 
 
 @pytest.mark.parametrize("sandbox", ["read-only", "danger-full-access"])
-async def test_a_command_that_no_process_can_be_given_is_told_to_the_model(
+async def test_a_command_that_cannot_be_passed_to_a_process_is_reported_to_the_model(
     home: Path, sandbox: str
 ) -> None:
     async with bench(home, approvalPolicy="never", sandbox=sandbox) as b:

@@ -1,4 +1,4 @@
-"""`exec_command` under a policy: asked about, confined, tried again without the sandbox."""
+"""`exec_command` under a policy: approved, confined, retried without the sandbox."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_a_cancelled_command_ends_the_turn(home: Path) -> None:
     assert outline(messages)[-1] == "turn/completed interrupted"
 
 
-async def test_a_command_that_the_sandbox_stops_is_told_to_the_model(home: Path) -> None:
+async def test_a_command_that_the_sandbox_stops_is_reported_to_the_model(home: Path) -> None:
     """Upstream: on-request, read-only sandbox: command fails in the sandbox."""
     async with bench(home, approvalPolicy="on-request", sandbox="read-only") as b:
         messages, output = await b.call("exec_command", {"cmd": "touch made", "login": False})

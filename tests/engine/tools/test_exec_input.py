@@ -1,4 +1,4 @@
-"""Typing into a command that may do more than the sandbox allows now: somebody is asked."""
+"""Input to a command with more rights than the sandbox allows now needs approval."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def free_shell(on: Bench) -> int:
 async def typed(
     on: Bench, session: int, chars: str, reply: JsonValue
 ) -> tuple[JsonValue, list[JsonValue]]:
-    """Let the model type and the user decide; gives the question and what was told after it."""
+    """Let the model type and the user decide; return the server request and what follows it."""
     arguments = {"session_id": session, "chars": chars, "yield_time_ms": 250}
     turn_id = await on.begin("write_stdin", arguments, "call-2")
     asked = await question(on.client, ASK)
@@ -113,7 +113,7 @@ async def test_a_command_inside_the_sandbox_is_typed_into_unasked(home: Path) ->
     assert len(params_of(messages, TYPED)) == 1
 
 
-async def test_where_nobody_may_be_asked_a_freer_command_is_not_typed_into(home: Path) -> None:
+async def test_without_approvals_input_to_a_freer_command_is_denied(home: Path) -> None:
     """A thread may have become stricter since the command was started."""
     async with bench(home, approvalPolicy="never", sandbox="danger-full-access") as on:
         _, output = await on.call("exec_command", SHELL)

@@ -27,7 +27,7 @@ from treadle.model.scripted.script import AnyStep, calls, waits_for
 from treadle.protocol.base import JsonValue
 
 
-async def test_what_is_typed_into_a_session_is_told_and_answered(home: Path) -> None:
+async def test_input_to_a_session_is_published_and_answered(home: Path) -> None:
     """Upstream: exec_command that stays open + write_stdin."""
     async with bench(home, **FREE) as b:
         arguments = {"cmd": "read x; echo got $x; read y", "tty": True, "yield_time_ms": 1}
@@ -97,7 +97,7 @@ async def test_what_a_session_printed_unseen_is_read_once(home: Path) -> None:
     assert "Process exited with code 0" in output
 
 
-async def test_a_command_outlives_its_turn_and_is_still_told(home: Path) -> None:
+async def test_a_command_outlives_its_turn_and_is_still_published(home: Path) -> None:
     """Upstream: the item completes after turn/completed, under the turn that began it."""
     async with bench(home, **FREE) as b:
         fifo = b.stage.workspace / "fifo"

@@ -1,4 +1,4 @@
-"""Looking at pictures on disk."""
+"""The tool that shows image files to the model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ JPEG = b"\xff\xd8\xff\xe0\x00\x10JFIF" + bytes(20) + b"\xff\xd9"
 async def view(
     home: Path, arguments: JsonValue, *, model: str = "mock-model", **settings: JsonValue
 ) -> tuple[list[JsonValue], ModelItem]:
-    """Let the model look at something; gives what was told and what the model got."""
+    """Let the model view a file; return the messages and what the model received."""
     folder = home.parent / "pictures"
     scripted = ScriptedModel([calls("view_image", arguments, call_id="call-1"), says("done")])
     async with playing(home, scripted) as server, client_of(server) as client:
@@ -42,9 +42,7 @@ def folder(home: Path) -> Path:
     return folder
 
 
-async def test_the_model_is_shown_the_picture_and_clients_are_told(
-    home: Path, folder: Path
-) -> None:
+async def test_the_model_receives_the_image_and_clients_an_item(home: Path, folder: Path) -> None:
     (folder / "x.png").write_bytes(PNG)
 
     messages, given = await view(home, {"path": "x.png"})
@@ -144,7 +142,7 @@ async def test_what_cannot_be_shown_is_refused_in_clear_words(
     assert "item/started imageView" not in outline(messages)
 
 
-async def test_a_model_that_takes_no_pictures_is_told_so(home: Path, folder: Path) -> None:
+async def test_a_model_without_image_input_gets_an_error(home: Path, folder: Path) -> None:
     (folder / "x.png").write_bytes(PNG)
 
     _, given = await view(home, {"path": "x.png"}, model="gpt-oss-20b")

@@ -51,7 +51,7 @@ class Scene:
         return await self.client.run(self.thread_id)
 
     async def ask(self) -> tuple[str, JsonValue, list[JsonValue]]:
-        """Run a turn to its question: its id, the question, and what was told before it."""
+        """Run a turn to its server request: its id, the request, and the messages before it."""
         turn_id = await self.client.begin(self.thread_id)
         messages = await self.client.until(ASK)
         return turn_id, messages[-1], messages
@@ -60,7 +60,7 @@ class Scene:
         await self.client.peer.send({"id": question["id"], **answer})
 
     def outputs(self) -> list[str]:
-        """What the model was told of its calls, without the time they took."""
+        """The outputs that the model received for its calls, without durations."""
         messages = [item for item in self.model.requests[-1].input if "output" in item]
         return [_timeless(str(item["output"])) for item in messages]
 
@@ -135,7 +135,7 @@ MOVED_DIFF = (
 )
 
 
-async def test_a_patch_is_shown_made_and_told_as_a_diff(home: Path) -> None:
+async def test_a_patch_is_shown_applied_and_reported_as_a_diff(home: Path) -> None:
     async with scene(home, [GREETING]) as s:
         messages = await s.run()
 
@@ -158,7 +158,7 @@ async def test_a_patch_is_shown_made_and_told_as_a_diff(home: Path) -> None:
         assert s.files() == {"a.txt": "goodbye\n", "new.txt": "one\ntwo\n"}
 
 
-async def test_a_move_and_a_deletion_are_told_with_what_is_lost(home: Path) -> None:
+async def test_a_move_and_a_deletion_are_reported_with_the_lost_content(home: Path) -> None:
     second = patch(
         *("*** Update File: a.txt", "*** Move to: d/b.txt", "-goodbye", "+moved"),
         "*** Delete File: new.txt",
@@ -227,7 +227,7 @@ async def test_the_function_form_is_accepted_under_the_same_name(home: Path) -> 
         ),
     ],
 )
-async def test_what_cannot_be_done_is_told_to_the_model_alone(
+async def test_an_impossible_patch_is_reported_to_the_model_only(
     home: Path, text: str, output: str
 ) -> None:
     outside = home.parent / "outside"

@@ -123,7 +123,7 @@ async def test_long_output_is_cut(home: Path) -> None:
         ({"command": ["/no/such"]}, "execution error: No such file or directory (os error 2)"),
     ],
 )
-async def test_what_cannot_be_run_is_told_to_the_model(
+async def test_an_invalid_command_is_reported_to_the_model(
     home: Path, arguments: JsonValue, words: str
 ) -> None:
     async with bench(home, CLASSIC, sandbox="danger-full-access") as b:
@@ -132,8 +132,8 @@ async def test_what_cannot_be_run_is_told_to_the_model(
     assert output == words
 
 
-async def test_a_declined_command_is_told_to_the_model(home: Path) -> None:
-    """Upstream: decision decline; once where upstream tells it twice."""
+async def test_a_declined_command_is_reported_to_the_model(home: Path) -> None:
+    """Upstream: decision decline; once where upstream reports it twice."""
     async with bench(home, CLASSIC, approvalPolicy="untrusted", sandbox="danger-full-access") as b:
         turn_id = await b.begin("shell", {"command": ["touch", "hello.txt"]})
         messages = await b.client.until("item/commandExecution/requestApproval")
