@@ -16,7 +16,7 @@ pytest.register_assert_rewrite("tests.harness.side_by_side")
 
 @pytest.fixture(scope="session")
 def shared_servers() -> Iterator[SharedServers]:
-    """Servers for everybody; in a folder with a short name, as socket paths must be short."""
+    """Servers that all tests share, in a folder with a short name: socket paths must be short."""
     with TemporaryDirectory(prefix="treadle-") as folder:
         servers = SharedServers(Path(folder))
         yield servers
@@ -25,7 +25,7 @@ def shared_servers() -> Iterator[SharedServers]:
 
 @pytest.fixture
 def short_folder() -> Iterator[Path]:
-    """A folder whose name leaves room for the path of a socket."""
+    """A folder with a name short enough for the path of a socket."""
     with TemporaryDirectory(prefix="treadle-") as folder:
         yield Path(folder)
 
@@ -40,9 +40,9 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def isolated(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers inside the tests' own process have a fresh home as well."""
+    """Give servers in the test process a fresh home as well."""
     monkeypatch.setenv("TREADLE_HOME", str(home))
-    # Login shells read what they find there.
+    # Login shells read their startup files there.
     monkeypatch.setenv("HOME", str(home))
     for name in ("CODEX_HOME", "TREADLE_LOG", "RUST_LOG", "LOG_FORMAT"):
         monkeypatch.delenv(name, raising=False)
@@ -50,5 +50,5 @@ def isolated(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=TRANSPORTS)
 def connect(request: pytest.FixtureRequest, shared_servers: SharedServers, home: Path) -> Connect:
-    """Opens a line to a server, over each transport in turn."""
+    """Connects to a server, over each transport in turn."""
     return connector(request.param, shared_servers, home)

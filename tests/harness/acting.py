@@ -1,4 +1,4 @@
-"""A thread of a server in a process of its own, in which the model makes one call."""
+"""A thread whose model makes one call, on a server in its own process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WRITES: JsonValue = {"sandbox": "workspace-write", "approvalPolicy": "never"}
 
 @dataclass(slots=True)
 class Scene:
-    """A thread of a server in a process of its own, the model it talks to, and its folder."""
+    """A thread on a server in its own process, with its model and folder."""
 
     model: ModelServer
     client: Client
@@ -25,18 +25,18 @@ class Scene:
     work: Path
 
     async def play(self, reply: Reply) -> tuple[list[JsonValue], JsonValue]:
-        """Let the model make a call; gives what was told, and what the model was told of it."""
+        """Let the model make a call; return the messages and the output that the model received."""
         self.model.plays(reply)
         return await self.finish(await self.client.begin(self.thread_id))
 
     async def finish(self, turn_id: str) -> tuple[list[JsonValue], JsonValue]:
-        """Wait for the end of the turn, which must be a good one."""
+        """Wait for the end of the turn, which must succeed."""
         messages = await self.client.end_of(turn_id)
         assert outline(messages)[-2:] == EPILOGUE
         return messages, self.model.requests[-1].outputs()["call-1"]
 
     async def goes_on(self) -> None:
-        """See that the thread can be talked to, and that the model knows what happened."""
+        """Assert that the thread still works, and that the model knows what happened."""
         messages = await self.client.run(self.thread_id, "and now?")
         assert outline(messages)[-2:] == EPILOGUE
         assert "call-1" in self.model.requests[-1].outputs()
@@ -44,7 +44,7 @@ class Scene:
 
 @asynccontextmanager
 async def acting(home: Path, more: str = "", **params: JsonValue) -> AsyncIterator[Scene]:
-    """Set the scene."""
+    """Set up a scene."""
     work = home.parent / "work"
     work.mkdir()
     async with model_server() as model:
@@ -55,7 +55,7 @@ async def acting(home: Path, more: str = "", **params: JsonValue) -> AsyncIterat
 
 
 def is_there(path: str) -> bool:
-    """Whether there is a file of this path."""
+    """Whether a file exists at this path."""
     return Path(path).exists()
 
 

@@ -34,25 +34,25 @@ class Bench:
     async def call(
         self, tool: str, arguments: JsonValue, call_id: str = "call-1"
     ) -> tuple[list[JsonValue], str]:
-        """Have the model call a tool; gives what was told of the turn, and the tool's output."""
+        """Let the model call a tool; return the messages of the turn and the tool's output."""
         self.stage.model.plays(calls(tool, arguments, call_id))
         messages = await self.client.run(self.thread_id)
         return messages, self.output(call_id)
 
     async def begin(self, tool: str, arguments: JsonValue, call_id: str = "call-1") -> str:
-        """Have the model call a tool, and do not wait for the end of the turn; gives its id."""
+        """Let the model call a tool; return the id of the turn without waiting for its end."""
         self.stage.model.plays(calls(tool, arguments, call_id))
         return await self.client.begin(self.thread_id)
 
     def output(self, call_id: str = "call-1") -> str:
-        """What the model was told of a call."""
+        """The output that the model received for a call."""
         text: str = self.stage.model.requests[-1].outputs()[call_id]
         return text
 
 
 @asynccontextmanager
 async def bench(home: Path, more: str = "", **params: JsonValue) -> AsyncIterator[Bench]:
-    """Set up a thread in a workspace of its own."""
+    """Set up a thread with its own workspace."""
     async with staged(home) as stage:
         stage.configure(more)
         client = await stage.client()
@@ -81,7 +81,7 @@ def commands(messages: Sequence[JsonValue], method: str = "item/completed") -> l
 
 
 def streamed(messages: Sequence[JsonValue], item_id: str = "call-1") -> str:
-    """What a command printed while it ran."""
+    """The published output of a command."""
     deltas = params_of(messages, "item/commandExecution/outputDelta")
     return "".join(delta["delta"] for delta in deltas if delta["itemId"] == item_id)
 

@@ -98,7 +98,7 @@ class Bench:
 
 @asynccontextmanager
 async def bench(program: str, folder: Path, more: str = "") -> AsyncIterator[Bench]:
-    """Set up a program of its own home, in an empty workspace below a folder."""
+    """Set up a program with its own home, in an empty workspace below a folder."""
     cwd = folder / "workspace"
     shutil.rmtree(cwd, ignore_errors=True)
     cwd.mkdir(parents=True)

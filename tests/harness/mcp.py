@@ -47,7 +47,7 @@ def _toml(value: JsonValue) -> str:
 
 @asynccontextmanager
 async def http_server(kind: str = "http", port: int = 0) -> AsyncIterator[str]:
-    """The SDK's server at an address of its own, until the block ends; gives the address."""
+    """The SDK's server at its own address, until the block ends; yields the address."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, *OFFICIAL, kind, str(port), cwd=ROOT, stdout=asyncio.subprocess.PIPE
     )
@@ -62,7 +62,7 @@ async def http_server(kind: str = "http", port: int = 0) -> AsyncIterator[str]:
 
 
 async def settled(client: Client, *names: str) -> dict[str, JsonValue]:
-    """Wait until it is known of these servers whether they are ready; gives what was told last."""
+    """Wait until these servers are ready or have failed; return the last status of each."""
     last: dict[str, JsonValue] = {}
 
     def is_last(params: JsonValue) -> bool:
@@ -76,7 +76,7 @@ async def settled(client: Client, *names: str) -> dict[str, JsonValue]:
 async def call(
     model: ModelServer, client: Client, thread_id: str, tool: str, arguments: JsonValue = None
 ) -> tuple[JsonValue, JsonValue]:
-    """Have the model call a tool; gives the item as it ended, and what the model was told."""
+    """Let the model call a tool; return the completed item and the model's output."""
     model.plays(calls(tool, arguments or {}))
     messages = await client.run(thread_id)
     return item_of(messages), model.requests[-1].outputs()["call-1"]
@@ -95,7 +95,7 @@ def namespaced(tool: str, arguments: str = "{}") -> Reply:
 
 
 def item_of(messages: list[JsonValue], method: str = "item/completed") -> JsonValue:
-    """The last call of an MCP tool that was told."""
+    """The last published call of an MCP tool."""
     items = [params["item"] for params in params_of(messages, method)]
     found = [item for item in items if item["type"] == "mcpToolCall"]
     return found[-1] if found else None
@@ -119,7 +119,7 @@ def tools_of(request: Asked) -> list[str]:
 
 
 async def gone(pid: int) -> None:
-    """Wait until a process has ended; one that is nobody's child any more has no other sign."""
+    """Wait until a process has ended, by its pidfd: it may not be our child."""
     async with asyncio.timeout(SECONDS):
         try:
             descriptor = os.pidfd_open(pid)

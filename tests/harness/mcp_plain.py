@@ -1,7 +1,7 @@
 """An MCP server written by hand: lines of JSON on stdin and stdout, and no SDK.
 
-It owes nothing to the code that our client is built on, and starts in no time. `MCP_LATE` is how
-many seconds it takes before it says anything.
+It shares no code with our client, and starts fast. `MCP_LATE` is its start
+delay in seconds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Refused(Exception):
 
 
 class Peer:
-    """The client: it is answered, told and asked."""
+    """The client: receives answers, notifications and requests."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -49,14 +49,14 @@ class Peer:
             sys.stdout.flush()
 
     def ask(self, method: str, params: Json) -> Json:
-        """Put a question and wait for the answer."""
+        """Send a request and wait for the answer."""
         id_ = f"q{len(self._answers)}"
         self._answers[id_] = queue.Queue()
         self.send(id=id_, method=method, params=params)
         return self._answers[id_].get()
 
     def take(self, answer: Json) -> None:
-        """Hand an answer to whoever waits for it."""
+        """Deliver an answer to the request that waits for it."""
         if answer.get("id") in self._answers:
             self._answers[answer["id"]].put(answer.get("result") or {"action": "error"})
 
@@ -85,7 +85,7 @@ def add(_peer: Peer, params: Json) -> Json:
 
 
 def steps(peer: Peer, params: Json) -> Json:
-    """Tell how far it has come."""
+    """Report progress."""
     token = params["_meta"]["progressToken"]
     for step in (1, 2):
         progress = {"progressToken": token, "progress": step, "total": 2, "message": f"step {step}"}
@@ -152,7 +152,7 @@ def ask(peer: Peer, _params: Json) -> Json:
 
 
 def ask_in_vain(peer: Peer, params: Json) -> Json:
-    """Ask the user for a name, and then not wait for it; waits to be told to go on."""
+    """Ask the user for a name without waiting for the answer; continue when signalled."""
     form = {"message": "Name?", "requestedSchema": FORM}
     peer.send(id="vain", method="elicitation/create", params=form)
     GO_ON.wait()
@@ -201,7 +201,7 @@ TOOLS: dict[str, tuple[str, Json, Json, Callable[[Peer, Json], Json]]] = {
     ),
     "add": ("Add two numbers.", NUMBERS, READS, add),
     "picture": ("Show a picture.", {}, READS, picture),
-    "steps": ("Tell how far it has come.", {}, READS, steps),
+    "steps": ("Report progress.", {}, READS, steps),
     "linger": ("Take very long.", {"mark": {"type": "string"}}, READS, linger),
     "die": ("End the server.", {}, READS, die),
     "give": ("Give back anything.", {"result": {}}, READS, give),

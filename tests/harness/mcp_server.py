@@ -1,7 +1,7 @@
-"""A real MCP server in a process of its own, made with the official SDK.
+"""A real MCP server in its own process, built with the official SDK.
 
 `python -m tests.harness.mcp_server stdio | http [PORT] | oauth [PORT]`; over HTTP it writes its
-address to stdout. `MCP_LATE` is how many seconds it takes before it says anything.
+address to stdout. `MCP_LATE` is its start delay in seconds.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Sum(BaseModel):
 
 
 def add_tools(server: MCPServer) -> None:
-    """One tool for each thing that a client must be able to cope with."""
+    """Add one tool for each case that a client must handle."""
 
     @server.tool(annotations=READS, structured_output=False)
     def echo(text: str = "") -> str:
@@ -106,7 +106,7 @@ def add_tools(server: MCPServer) -> None:
 def _add_slow_tools(server: MCPServer) -> None:
     @server.tool(annotations=READS, structured_output=False)
     async def steps(ctx: Context) -> str:
-        """Tell how far it has come."""
+        """Report progress."""
         for step in (1, 2):
             await ctx.report_progress(step, 2, f"step {step}")
         return "done"
@@ -166,7 +166,7 @@ def _add_documents(server: MCPServer) -> None:
 
 
 class Doorkeeper(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
-    """Lets everybody in who keeps to the protocol; only the newest token opens the door."""
+    """Accepts every client that follows the protocol; only the newest token is valid."""
 
     def __init__(self) -> None:
         self.clients: dict[str, OAuthClientInformationFull] = {}

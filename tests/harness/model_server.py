@@ -94,7 +94,7 @@ class ModelServer:
         try:
             await self._exchange(reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # whoever asked has given up
+            pass  # the client has given up
         finally:
             self._connections.discard(task)
             writer.close()

@@ -1,4 +1,4 @@
-"""Real servers in processes of their own, each with a home and an environment of its own."""
+"""Real servers in separate processes, each with a separate home and environment."""
 
 from __future__ import annotations
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-_AS_NOBODY = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.com")
+_IDENTITY = ("-c", "user.name=author", "-c", "user.email=author@example.com")
 
 
 def git(folder: Path, *arguments: str) -> str:
     """Run git and give what it prints."""
     done = subprocess.run(
-        ["git", *_AS_NOBODY, *arguments], cwd=folder, check=True, capture_output=True, text=True
+        ["git", *_IDENTITY, *arguments], cwd=folder, check=True, capture_output=True, text=True
     )
     return done.stdout.strip()
 

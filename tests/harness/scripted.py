@@ -1,4 +1,4 @@
-"""Servers whose model plays a script, in this process or in one of their own."""
+"""Servers with a scripted model, in this process or in a separate one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class OneModel:
         return self._model, RetryPolicy()
 
     async def close(self) -> None:
-        """Let go of the model."""
+        """Close the model."""
         await self._model.close()
 
 
@@ -55,7 +55,7 @@ class PacedModel(ScriptedModel):
 
 
 def scripted_server(home: Path, script: ScriptLike | ScriptedModel) -> Server:
-    """A server in this process; who makes it closes it."""
+    """A server in this process; the caller closes it."""
     if not isinstance(script, ScriptedModel):
         script = ScriptedModel(script, keep_requests=0)
     return Server(configuration=Configuration(home), models=OneModel(script))
@@ -74,7 +74,7 @@ async def playing(home: Path, script: ScriptLike | ScriptedModel) -> AsyncIterat
 
 @asynccontextmanager
 async def client_of(server: Server, **capabilities: JsonValue) -> AsyncIterator[Client]:
-    """A client in this process that has shaken hands."""
+    """A client in this process, after the handshake."""
     ours, theirs = memory_pair()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(server.attach(theirs), name="server side")
@@ -88,7 +88,7 @@ async def client_of(server: Server, **capabilities: JsonValue) -> AsyncIterator[
 
 @asynccontextmanager
 async def over(transport: Transport, **capabilities: JsonValue) -> AsyncIterator[Client]:
-    """A client that has shaken hands over this transport."""
+    """A client over this transport, after the handshake."""
     try:
         client = Client(Peer(transport))
         await client.initialize(**capabilities)
@@ -98,6 +98,6 @@ async def over(transport: Transport, **capabilities: JsonValue) -> AsyncIterator
 
 
 def write_script(path: Path, responses: Sequence[JsonValue], then: str = "fail") -> Path:
-    """Write a script for a server in a process of its own."""
+    """Write a script for a server in its own process."""
     path.write_text(json.dumps({"responses": responses, "then": then}), "utf-8")
     return path

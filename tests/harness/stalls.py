@@ -35,7 +35,7 @@ class Stall:
         self._released.set()
 
     def wait(self) -> None:
-        """Wait where the step begins; on the event loop, nobody could release it."""
+        """Wait where the step begins; on the event loop, the test could not release it."""
         self.calls += 1
         self._reached.set()
         if threading.current_thread() is threading.main_thread():

@@ -1,4 +1,4 @@
-"""The opening moves of a conversation, good and bad, in the order in which they are made."""
+"""The messages of a handshake, valid and invalid, in the order in which they are sent."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STEPS = [
     step("initialize without clientInfo", call(3, "initialize", {})),
     step("initialize without a version", call(4, "initialize", {"clientInfo": {"name": "x"}})),
     step(
-        "initialize with a name that is no header value",
+        "initialize with a name that is not a header value",
         call(5, "initialize", {"clientInfo": {"name": "bad\rname", "version": "1"}}),
     ),
     step("initialize", call(6, "initialize", {"clientInfo": _PROBE})),

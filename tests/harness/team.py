@@ -1,4 +1,4 @@
-"""A model that plays an agent and those that work for it, and what is told of them."""
+"""A model that plays an agent and its sub-agents, and filters for their notifications."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TASK: JsonValue = {"message": "look"}
 
 
 class Team:
-    """A model that is a parent and its children: each plays a script of its own."""
+    """A model that is a parent and its children, each with its own script."""
 
     def __init__(self) -> None:
         self.parent: list[Callable[[str], Response]] = []
@@ -27,7 +27,7 @@ class Team:
         self.child_id = ""
 
     def play(self, request: ModelRequest) -> Response:
-        """Answer whoever asks."""
+        """Play the next step of the agent that sends the request."""
         if request.subagent == "collab_spawn":
             return self.children.pop(0) if self.children else self.child(request)
         for output in self.outputs(request):
@@ -40,12 +40,12 @@ class Team:
 
     @staticmethod
     def outputs(request: ModelRequest) -> list[dict[str, JsonValue]]:
-        """What tools said in JSON, as far as a request shows it."""
+        """The JSON outputs of tools in a request."""
         texts = [item["output"] for item in request.input if "output" in item]
         return [json.loads(text) for text in texts if text.startswith("{")]
 
     def last_output(self) -> str:
-        """What the last tool said to the parent."""
+        """The last tool output that the parent received."""
         asked = [request for request in self.model.requests if request.subagent is None]
         return str([item for item in asked[-1].input if "output" in item][-1]["output"])
 
@@ -59,7 +59,7 @@ def _as_function(step: Response | Callable[[str], Response]) -> Callable[[str], 
 
 
 def spawn(**arguments: JsonValue) -> Response:
-    """Begin an agent."""
+    """Spawn an agent."""
     return calls("spawn_agent", {"message": "look", **arguments}, call_id="spawn")
 
 
@@ -74,28 +74,28 @@ def close(child_id: str) -> Response:
 
 
 def of(messages: list[JsonValue], thread_id: str) -> list[JsonValue]:
-    """What was told of one thread."""
+    """The messages of one thread."""
     return [message for message in messages if message["params"].get("threadId") == thread_id]
 
 
 def deeds(messages: list[JsonValue]) -> list[JsonValue]:
-    """The finished dealings with other agents."""
+    """The completed calls of agent tools."""
     done = (params["item"] for params in params_of(messages, "item/completed"))
     return [item for item in done if item["type"] == "collabAgentToolCall"]
 
 
 def is_over(thread_id: str) -> Callable[[JsonValue], bool]:
-    """Tells news of a thread from those of others."""
+    """A condition for notifications of one thread."""
     return lambda params: params["threadId"] == thread_id
 
 
 def is_let_go(thread_id: str) -> Callable[[JsonValue], bool]:
-    """Tells when a thread is in memory no more."""
+    """A condition for the unloading of a thread."""
     return lambda params: params == {"threadId": thread_id, "status": {"type": "notLoaded"}}
 
 
 def more(child_id: str) -> Response:
-    """Say more to an agent."""
+    """Send more input to an agent."""
     return calls("send_input", {"target": child_id, "message": "more"}, call_id="send")
 
 

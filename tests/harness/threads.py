@@ -1,4 +1,4 @@
-"""Clients that hold conversations, and a stage for them: a server, its home and its model."""
+"""A client for conversations, and a stage for it: a server, its home and its model."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ class Refused(Exception):
 
     @property
     def kind(self) -> str | None:
-        """What programs know the error by."""
+        """The kind of the error, for programs."""
         return self.data["kind"] if self.data else None
 
 
 class Client:
-    """Asks and listens; what arrives in between is kept until it is looked at."""
+    """Sends requests and keeps the notifications that arrive meanwhile until a test reads them."""
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
         self.unread: list[JsonValue] = []
-        # Everything that arrived, in order; an answer as a document with the method it answers.
+        # All received messages, in order; an answer has the method of its request as `answers`.
         self.heard: list[JsonValue] = []
         self._ids = count(1)
 
     async def initialize(self, **capabilities: JsonValue) -> JsonValue:
-        """Shake hands as a client that wants everything."""
-        given = {"experimentalApi": True, **capabilities}
-        about = await self.ask("initialize", {"clientInfo": CLIENT, "capabilities": given})
+        """Complete the handshake with the experimental API enabled."""
+        merged = {"experimentalApi": True, **capabilities}
+        about = await self.ask("initialize", {"clientInfo": CLIENT, "capabilities": merged})
         await self.peer.send({"method": "initialized"})
         return about
 
     async def ask(self, method: str, params: JsonValue) -> JsonValue:
-        """Make a request and give its result.
+        """Send a request and return its result.
 
         Raises:
-            Refused: it was answered with an error.
+            Refused: the answer is an error.
         """
         id_ = next(self._ids)
         await self.peer.send({"id": id_, "method": method, "params": params})
@@ -70,7 +70,7 @@ class Client:
         return message["result"]
 
     async def refusal(self, method: str, params: JsonValue) -> Refused:
-        """Make a request that must be refused."""
+        """Send a request whose answer must be an error; return that error."""
         try:
             result = await self.ask(method, params)
         except Refused as refused:
@@ -80,7 +80,7 @@ class Client:
     async def until(
         self, method: str, when: Callable[[JsonValue], bool] = lambda _params: True
     ) -> list[JsonValue]:
-        """Everything that was told, up to and including the notification that is waited for."""
+        """Return all messages up to and including the one with this method."""
         messages: list[JsonValue] = []
         async with asyncio.timeout(SECONDS):
             while True:
@@ -90,7 +90,7 @@ class Client:
                     return messages
 
     async def settled(self) -> list[JsonValue]:
-        """Everything that was told until now: an answer comes after all that went before it."""
+        """Return all messages until now: an answer follows everything that was sent before it."""
         await self.ask("thread/loaded/list", {})
         messages, self.unread = self.unread, []
         return messages
@@ -100,29 +100,29 @@ class Client:
         self.heard.append(message)
         return message
 
-    # -- the usual moves
+    # -- common requests
 
     async def start(self, **params: JsonValue) -> str:
-        """Begin a thread and give its id."""
+        """Start a thread and return its id."""
         answer = await self.ask("thread/start", params)
         thread_id: str = answer["thread"]["id"]
         await self.until("thread/started", lambda params: params["thread"]["id"] == thread_id)
         return thread_id
 
     async def begin(self, thread_id: str, text: str = "hi", **params: JsonValue) -> str:
-        """Start a turn and give its id."""
-        asked = {"threadId": thread_id, "input": [said(text)], **params}
-        answer = await self.ask("turn/start", asked)
+        """Start a turn and return its id."""
+        turn = {"threadId": thread_id, "input": [said(text)], **params}
+        answer = await self.ask("turn/start", turn)
         turn_id: str = answer["turn"]["id"]
         return turn_id
 
     async def run(self, thread_id: str, text: str = "hi", **params: JsonValue) -> list[JsonValue]:
-        """Run a turn to its end and give what was told of it."""
+        """Run a turn to its end and return its messages."""
         turn_id = await self.begin(thread_id, text, **params)
         return await self.end_of(turn_id)
 
     async def end_of(self, turn_id: str) -> list[JsonValue]:
-        """Wait for a turn to end and give what was told until then."""
+        """Wait for a turn to end and return the messages until then."""
         return await self.until("turn/completed", lambda params: params["turn"]["id"] == turn_id)
 
     async def read(self, thread_id: str) -> JsonValue:
@@ -137,7 +137,7 @@ def said(text: str) -> JsonValue:
 
 
 def words(thread: JsonValue) -> list[list[str]]:
-    """What a thread says, turn by turn: texts, or the type of what has none."""
+    """The texts of a thread, turn by turn; an item without text is shown by its type."""
     return [[_word(item) for item in turn["items"]] for turn in thread["turns"]]
 
 
@@ -160,7 +160,7 @@ PROLOGUE = [
 ANSWER = ["item/started agentMessage", "item/completed agentMessage", "thread/tokenUsage/updated"]
 EPILOGUE = ["thread/status/changed idle", "turn/completed completed"]
 FAILURE = ["thread/status/changed systemError", "error willRetry=False", "turn/completed failed"]
-# Told to everybody, and so not in a fixed place among the events of a thread.
+# Broadcast to every client, and so without a fixed place among the events of a thread.
 ASIDES = frozenset({"account/rateLimits/updated", "warning"})
 
 
@@ -190,7 +190,7 @@ def _outcome(answer: JsonValue) -> str:
 
 
 def params_of(messages: Sequence[JsonValue], method: str) -> list[JsonValue]:
-    """What the notifications of this method say."""
+    """The params of all notifications of a method."""
     return [message["params"] for message in messages if message.get("method") == method]
 
 
@@ -206,7 +206,7 @@ def keys(value: JsonValue, path: str = "") -> set[str]:
     return found
 
 
-# -- where it takes place
+# -- server and model
 
 CONFIG = """\
 model = "mock-model"
@@ -234,7 +234,7 @@ class Stage:
         self.server = Server(configuration=Configuration(home))
 
     async def client(self, **capabilities: JsonValue) -> Client:
-        """One more client, which has shaken hands."""
+        """Connect another client and complete its handshake."""
         client = Client(await self._clients.enter_async_context(in_memory(self.server)))
         await client.initialize(**capabilities)
         return client
@@ -249,7 +249,7 @@ class Stage:
         self.server = Server(configuration=Configuration(self.home))
 
     def configure(self, more: str = "", *, retries: int = 0) -> None:
-        """Write the configuration anew; it holds from now on."""
+        """Replace the configuration; it applies from now on."""
         configure(self.home, self.model, more, retries=retries)
 
 
@@ -261,7 +261,7 @@ def configure(home: Path, model: ModelServer, more: str = "", *, retries: int = 
 
 @asynccontextmanager
 async def staged(home: Path) -> AsyncIterator[Stage]:
-    """Set the stage, and clear it: clients leave first, then the server, then its model."""
+    """Set up a stage; at the end close its clients, then the server, then the model."""
     async with model_server() as model:
         configure(home, model)
         async with AsyncExitStack() as stack:
@@ -275,7 +275,7 @@ async def staged(home: Path) -> AsyncIterator[Stage]:
 
 @asynccontextmanager
 async def spawned(command: Sequence[str], home: Path) -> AsyncIterator[Client]:
-    """A client of a server in a process of its own, which sees nothing of this machine's user."""
+    """A client of a server in its own process, isolated from this machine's user."""
     env = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm"}
     env |= {"CODEX_HOME": str(home), "TREADLE_HOME": str(home)}
     transport = spawn(command, cwd=home, env=env)
