@@ -184,10 +184,10 @@ async def test_an_impossible_call_is_refused(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await client.start()
     await settled(client, "bad")
-    params = {"threadId": thread_id, "server": "bad", "tool": "echo"}
-    broken = await client.refusal("mcpServer/tool/call", params)
-    unknown = await client.refusal("mcpServer/tool/call", {**params, "server": "zip"})
-    nowhere = await client.refusal("mcpServer/tool/call", {**params, "threadId": UNKNOWN_THREAD})
+    asked = {"threadId": thread_id, "server": "bad", "tool": "echo"}
+    broken = await client.refusal("mcpServer/tool/call", asked)
+    unknown = await client.refusal("mcpServer/tool/call", {**asked, "server": "zip"})
+    nowhere = await client.refusal("mcpServer/tool/call", {**asked, "threadId": UNKNOWN_THREAD})
 
     assert (broken.code, broken.message) == (
         -32603,
@@ -214,9 +214,9 @@ async def test_a_client_reads_a_resource_with_and_without_a_thread(stage: Stage)
 
 async def test_streams_of_events_are_for_hosted_apps_only(stage: Stage) -> None:
     client = await stage.client()
-    params = {"arguments": {}, "name": "x", "server": "s", "subscriptionId": "1"}
+    asked = {"arguments": {}, "name": "x", "server": "s", "subscriptionId": "1"}
     refusal = await client.refusal(
-        "mcpServer/event/stream/start", {**params, "threadId": UNKNOWN_THREAD}
+        "mcpServer/event/stream/start", {**asked, "threadId": UNKNOWN_THREAD}
     )
 
     assert refusal.message == "MCP event subscriptions are only supported for hosted apps"
