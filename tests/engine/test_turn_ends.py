@@ -107,7 +107,7 @@ async def ended(thread: LoadedThread, turn: ActiveTurn) -> list[str]:
     ]
 
 
-async def test_a_model_that_raises_what_it_should_not_fails_the_turn(
+async def test_an_unexpected_exception_of_the_model_fails_the_turn(
     threads: Threads, models: OneModel
 ) -> None:
     def broken(_request: ModelRequest) -> Response:
@@ -122,7 +122,7 @@ async def test_a_model_that_raises_what_it_should_not_fails_the_turn(
     assert turn.error.message == "internal error"
 
 
-async def test_a_model_that_breaks_in_the_middle_fails_the_turn(
+async def test_a_model_that_fails_during_its_response_fails_the_turn(
     threads: Threads, models: OneModel
 ) -> None:
     nonsense = cast("AnyStep", object())  # no step at all: what a bug in a model would do
@@ -132,7 +132,7 @@ async def test_a_model_that_breaks_in_the_middle_fails_the_turn(
     assert await ended(thread, start(thread)) == ["failed"]
 
 
-async def test_a_tool_that_breaks_is_an_answer_to_the_model(
+async def test_an_unexpected_exception_of_a_tool_is_reported_to_the_model(
     threads: Threads, models: OneModel
 ) -> None:
     thread = begin(threads)
@@ -160,9 +160,7 @@ async def test_a_turn_that_is_cancelled_before_its_first_step_is_interrupted(
     assert await ended(thread, turn) == ["interrupted"]
 
 
-async def test_closing_everything_ends_the_turns_that_run(
-    threads: Threads, models: OneModel
-) -> None:
+async def test_closing_ends_the_active_turns(threads: Threads, models: OneModel) -> None:
     models.script = lambda _request: [says("part"), waits_for(asyncio.Event())]
     thread = begin(threads)
     turn = start(thread)
@@ -189,7 +187,7 @@ async def test_a_thread_whose_journal_fails_does_not_stay_busy(
     assert thread.turn is None
 
 
-async def test_steps_that_a_turn_cannot_take_are_refused(threads: Threads) -> None:
+async def test_invalid_transitions_of_a_turn_are_rejected(threads: Threads) -> None:
     thread = begin(threads)
     turn = start(thread)
     await ended(thread, turn)

@@ -90,7 +90,7 @@ class Crowd:
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_every_turn_ends_once_and_every_message_is_heard_once(home: Path, seed: int) -> None:
+async def test_every_turn_ends_once_and_every_message_counts_once(home: Path, seed: int) -> None:
     threads = Threads(Store(home), Moody(seed), home=home)
     settings = RunSettings(model="scripted", model_provider="scripted", cwd="/")
     thread = threads.start(settings, describe=lambda meta: meta)

@@ -102,7 +102,9 @@ def calls_of(act: Callable[[], None]) -> int:
 @pytest.mark.parametrize("name", PIECES)
 @pytest.mark.parametrize("ending", ["", "((("])
 @pytest.mark.parametrize("length", [MAX_SCRIPT - 10, 1_000_000])
-def test_no_command_takes_more_than_so_many_calls(name: str, ending: str, length: int) -> None:
+def test_judging_a_command_takes_a_bounded_number_of_calls(
+    name: str, ending: str, length: int
+) -> None:
     piece = PIECES[name]
     script = piece * (length // len(piece)) + ending
     judge(["bash", "-lc", "((("], RULES)  # what is done once for all commands
@@ -110,7 +112,7 @@ def test_no_command_takes_more_than_so_many_calls(name: str, ending: str, length
     assert calls_of(lambda: judge(["bash", "-lc", script], RULES)) < MAX_CALLS
 
 
-def test_a_script_that_no_system_can_run_is_not_read() -> None:
+def test_a_script_too_long_to_run_is_not_parsed() -> None:
     script = f"ls {'a' * MAX_SCRIPT}"
     argv = ["bash", "-lc", script]
 
@@ -119,7 +121,7 @@ def test_a_script_that_no_system_can_run_is_not_read() -> None:
     assert actions_of(argv, "/") == [UnknownCommandAction(command=script)]
 
 
-def test_a_command_is_quoted_and_read_once() -> None:
+def test_a_command_is_quoted_and_parsed_once() -> None:
     argv = ["bash", "-lc", "cat 'unusual words' | head"]
     judge(argv, Rules())
 

@@ -96,11 +96,11 @@ def test_other_dangers_are_found_too(script: str) -> None:
 
 
 @pytest.mark.parametrize("script", HARMLESS)
-def test_an_ordinary_command_is_no_danger(script: str) -> None:
+def test_an_ordinary_command_is_not_dangerous(script: str) -> None:
     assert not is_dangerous(["/bin/bash", "-lc", script])
 
 
-def test_words_without_a_shell_are_looked_at() -> None:
+def test_a_command_without_a_shell_is_checked_for_dangers() -> None:
     assert is_dangerous(["rm", "-rf", "a"])
     assert is_dangerous(["bash", "-x", "-c", "rm -rf a", "zero"])
     assert not is_dangerous(["echo", "rm", "-rf", "a"])
@@ -108,7 +108,7 @@ def test_words_without_a_shell_are_looked_at() -> None:
 
 
 @pytest.mark.parametrize("script", ["noglob rm -rf a", "- rm -rf a", "repeat 3 rm -rf a"])
-def test_a_forced_removal_is_found_behind_the_words_of_zsh(script: str) -> None:
+def test_a_forced_removal_is_found_behind_zsh_syntax(script: str) -> None:
     assert is_forced_removal(["zsh", "-c", script])
 
 
@@ -128,13 +128,13 @@ REPEATING: Final = "env " * 400 + "bash " * 400 + "-c 'ls'"
         "* push",
     ],
 )
-def test_a_command_with_too_much_in_it_counts_as_dangerous(script: str) -> None:
+def test_a_command_that_is_too_complex_counts_as_dangerous(script: str) -> None:
     argv = ["bash", "-c", script]
 
     assert (is_dangerous(argv), is_forced_removal(argv)) == (True, True)
 
 
-def test_a_long_document_is_no_danger() -> None:
+def test_a_long_heredoc_is_not_dangerous() -> None:
     document = "\n".join(f"print('rm -rf {line}')" for line in range(4000))
 
     assert not is_dangerous(["bash", "-c", f"python3 - <<'END'\n{document}\nEND"])

@@ -107,7 +107,7 @@ def test_names_sums_and_loops_are_understood(text: str, patterns: list[tuple[str
         ('host_executable(name="/a", paths=[])', "name must be a bare executable name (got /a)"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line_and_costs_nothing_else(
+def test_an_error_is_reported_with_its_line_and_the_other_rules_apply(
     text: str, warning: str
 ) -> None:
     around = 'prefix_rule(pattern=["before"])\n{}\nprefix_rule(pattern=["after"])\n'
@@ -118,7 +118,7 @@ def test_what_is_wrong_is_named_with_its_line_and_costs_nothing_else(
     assert file.warnings == [f"/r/x.rules:2: {warning}"]
 
 
-def test_what_cannot_be_parsed_costs_nothing_else() -> None:
+def test_a_syntax_error_leaves_the_other_rules_in_force() -> None:
     file = read_rules(
         'prefix_rule(pattern=["a"])\nprefix_rule(pattern=["b"\n\n# c\nprefix_rule(\n  ["d"],\n)\n',
         "x.rules",
@@ -140,7 +140,7 @@ def test_a_restriction_that_fails_its_examples_is_kept() -> None:
     assert kept == {"allow": False, "prompt": True, "forbidden": True}
 
 
-def test_a_file_that_takes_too_long_is_left() -> None:
+def test_a_file_that_takes_too_long_is_abandoned() -> None:
     numbers = "[" + "'a'," * 300 + "]"
     text = f"n = {numbers}\nfor a in n:\n for b in n:\n  for c in n:\n   prefix_rule([a])\n"
 
@@ -154,7 +154,7 @@ def test_no_text_makes_reading_fail(text: str) -> None:
     assert read_rules(text, "x.rules").prefixes == []
 
 
-def test_a_file_that_is_no_rules_file_is_given_up() -> None:
+def test_a_file_that_is_not_a_rules_file_is_abandoned() -> None:
     """Each piece costs a parse and a warning, and a file of a megabyte may have 300,000."""
     warnings = read_rules("a b\n" * 250_000, "default.rules").warnings
 

@@ -12,7 +12,7 @@ from treadle.engine.commands.rules import Rules, append_network_rule, append_rul
 from treadle.protocol.network import NetworkPolicyAmendment
 
 
-def test_the_first_rule_makes_folder_and_file_for_their_owner_only(tmp_path: Path) -> None:
+def test_the_first_rule_creates_a_private_folder_and_file(tmp_path: Path) -> None:
     path = tmp_path / "home" / "rules" / "default.rules"
 
     append_rule(path, ["touch"])
@@ -23,7 +23,7 @@ def test_the_first_rule_makes_folder_and_file_for_their_owner_only(tmp_path: Pat
     assert [each.name for each in path.parent.iterdir()] == ["default.rules"]
 
 
-def test_a_rule_is_added_once_and_below_what_is_there(tmp_path: Path) -> None:
+def test_a_rule_is_appended_once(tmp_path: Path) -> None:
     path = tmp_path / "default.rules"
     path.write_text('# mine\nprefix_rule(["a"], "allow")')
     path.chmod(0o640)
@@ -50,7 +50,7 @@ def test_any_word_is_read_back_as_it_was_written(word: str, tmp_path: Path) -> N
     assert rules.check(["say", "else"]) is None
 
 
-def test_an_empty_pattern_is_refused(tmp_path: Path) -> None:
+def test_an_empty_pattern_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "default.rules"
 
     with pytest.raises(ValueError, match="a rule needs a pattern"):
@@ -88,14 +88,14 @@ def test_a_rule_about_a_host_is_added_once(tmp_path: Path) -> None:
     assert [verdict and verdict.decision for verdict in verdicts] == ["allow", "forbidden"]
 
 
-def test_a_rule_about_no_host_is_refused(tmp_path: Path) -> None:
+def test_a_rule_about_an_invalid_host_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="wildcards are not allowed"):
         append_network_rule(
             tmp_path / "default.rules", NetworkPolicyAmendment(action="allow", host="*")
         )
 
 
-def test_writers_in_several_processes_lose_nothing(tmp_path: Path) -> None:
+def test_concurrent_writers_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "rules" / "default.rules"
     program = (
         "import sys; from pathlib import Path\n"

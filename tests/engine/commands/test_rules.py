@@ -187,11 +187,11 @@ def test_a_restriction_holds_for_every_spelling(script: str, decision: str, tmp_
         'x=${y:-z}; make "$x"',
     ],
 )
-def test_an_ordinary_script_meets_no_restriction(script: str, tmp_path: Path) -> None:
+def test_an_ordinary_script_matches_no_restriction(script: str, tmp_path: Path) -> None:
     assert load(tmp_path, PUSH).check(["/bin/bash", "-lc", script]) is None
 
 
-def test_a_script_that_is_not_plain_can_be_allowed_as_a_whole(tmp_path: Path) -> None:
+def test_a_complex_script_can_be_allowed_as_a_whole(tmp_path: Path) -> None:
     rules = load(tmp_path, 'prefix_rule(pattern=["/bin/bash", "-lc", "echo $HOME > a"])')
 
     assert rules.check(["/bin/bash", "-lc", "echo $HOME > a"]) is not None
@@ -218,7 +218,7 @@ def test_listed_programs_are_the_only_ones_of_their_name(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("program", ["git", "/usr/bin/git", "/bin/git", "./git"])
-def test_a_list_of_programs_narrows_no_restriction(program: str, tmp_path: Path) -> None:
+def test_a_list_of_programs_does_not_narrow_a_restriction(program: str, tmp_path: Path) -> None:
     rules = load(
         tmp_path,
         'prefix_rule(pattern=["git", "push"], decision="forbidden")\n'
@@ -231,7 +231,7 @@ def test_a_list_of_programs_narrows_no_restriction(program: str, tmp_path: Path)
         assert verdict.decision == "forbidden"
 
 
-def test_files_of_all_folders_count(tmp_path: Path) -> None:
+def test_rules_files_of_all_folders_apply(tmp_path: Path) -> None:
     load(tmp_path / "user", 'prefix_rule(pattern=["a"])')
     (tmp_path / "user" / "more.rules").write_text('prefix_rule(pattern=["b"])')
     (tmp_path / "user" / "notes.txt").write_text('prefix_rule(pattern=["d"])')
@@ -354,7 +354,7 @@ def test_nothing_is_proposed_against_a_rule(tmp_path: Path) -> None:
         ("sudo ls x", ["sudo", "ls"], None),
     ],
 )
-def test_the_prefix_that_the_model_asks_for_is_proposed_unless_it_is_too_wide(
+def test_the_prefix_that_the_model_requests_is_proposed_unless_it_is_too_wide(
     script: str, prefix: list[str], proposed: list[str] | None
 ) -> None:
     argv = ["/bin/bash", "-lc", script]

@@ -20,7 +20,7 @@ from treadle.engine.conversation.plans import PlanSplitter, split
         ("</proposed_plan> alone", "</proposed_plan> alone", None),
     ],
 )
-def test_a_message_is_parted_from_its_plan(text: str, said: str, plan: str | None) -> None:
+def test_a_message_is_separated_from_its_plan(text: str, said: str, plan: str | None) -> None:
     assert split(text) == (said, plan)
 
 
@@ -28,7 +28,7 @@ def test_a_message_is_parted_from_its_plan(text: str, said: str, plan: str | Non
     st.lists(st.sampled_from(["<proposed_plan>", "</proposed_plan>", "\n", "x", "<", "plan>"])),
     st.data(),
 )
-def test_any_cut_of_the_text_gives_the_same_parts(words: list[str], data: st.DataObject) -> None:
+def test_any_split_of_the_text_gives_the_same_parts(words: list[str], data: st.DataObject) -> None:
     text = "".join(words)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)))))
     pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]

@@ -108,7 +108,7 @@ def test_a_reader_gets_everything_after_its_position_once_and_in_order() -> None
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("after", range(41))
-def test_wherever_a_reader_comes_back_it_ends_up_with_the_same_texts(after: int) -> None:
+def test_a_reader_that_returns_at_any_position_ends_up_with_the_same_texts(after: int) -> None:
     """When deltas have expired, an open item is sent again as it stands, and then continues."""
     speaker = Speaker()
     whole = speaker.log.reader(0)
@@ -169,7 +169,9 @@ def test_a_reader_that_joins_a_quiet_thread_gets_nothing() -> None:
     assert read_all(speaker.log.reader(None)) == []
 
 
-def test_deltas_are_kept_for_this_turn_and_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deltas_are_kept_for_the_current_and_the_previous_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     speaker = Speaker()
     for turn in ("one", "two", "three"):
         speaker.begin_turn(turn)
@@ -217,7 +219,7 @@ def test_an_event_that_cannot_be_stored_is_published_and_reported() -> None:
     assert failures == ["ENOSPC"]
 
 
-def test_what_has_to_be_stored_and_cannot_be_is_refused() -> None:
+def test_a_required_event_that_cannot_be_stored_is_rejected() -> None:
     journal = FullDisk("t")
     log = EventLog(journal, lambda: 0)
     journal.is_full = True
@@ -264,7 +266,7 @@ async def test_an_event_waits_for_the_disk_and_later_ones_wait_behind_it() -> No
     assert failures == []
 
 
-async def test_an_event_that_the_disk_refuses_may_be_replaced_before_clients_get_it() -> None:
+async def test_an_event_that_cannot_be_stored_may_be_replaced_before_clients_receive_it() -> None:
     journal = SlowDisk()
     log = EventLog(journal, lambda: 0)
     reader = log.reader(0)
@@ -309,7 +311,7 @@ def test_a_reader_of_a_closed_journal_gets_an_error(monkeypatch: pytest.MonkeyPa
         speaker.log.reader(0).read()
 
 
-def test_watchers_are_called_until_they_leave() -> None:
+def test_watchers_are_called_until_they_unsubscribe() -> None:
     speaker = Speaker()
     calls: list[str] = []
     wake: Callable[[], None] = lambda: calls.append("wake")  # noqa: E731 - a name for the type

@@ -108,7 +108,7 @@ async def test_a_session_approval_covers_only_this_tool(stage: Stage) -> None:
     assert again["status"] == "completed"
 
 
-async def test_approval_for_good_is_written_into_the_configuration(stage: Stage) -> None:
+async def test_a_permanent_approval_is_written_to_the_configuration(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     text = (stage.home / "config.toml").read_text("utf-8")
     asked = await asked_about(stage, client, thread_id, "plain")
@@ -150,7 +150,7 @@ async def test_without_approvals_the_configured_rules_decide(stage: Stage) -> No
     assert (danger["status"], echo["status"]) == ("completed", "failed")
 
 
-async def test_a_tool_that_is_always_asked_about_offers_no_memory(stage: Stage) -> None:
+async def test_a_tool_that_always_needs_approval_offers_no_session_approval(stage: Stage) -> None:
     rules = '[mcp_servers.mini.tools.echo]\napproval_mode = "prompt"\n'
     client, thread_id = await ready(stage, rules)
     for _ in range(2):
@@ -160,7 +160,7 @@ async def test_a_tool_that_is_always_asked_about_offers_no_memory(stage: Stage) 
         await finish(stage, client)
 
 
-async def test_an_approval_can_be_given_after_the_server_was_restarted(stage: Stage) -> None:
+async def test_an_approval_can_be_given_after_a_restart(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     stage.model.plays(calls("mcp__mini__plain", {"text": "hi"}))
     turn_id = await client.begin(thread_id)
@@ -176,7 +176,7 @@ async def test_an_approval_can_be_given_after_the_server_was_restarted(stage: St
     assert text_of(stage.model.requests[-1].outputs()["call-1"]) == "plain: hi"
 
 
-async def test_a_form_of_a_server_is_filled_in_by_the_user(stage: Stage) -> None:
+async def test_the_user_fills_in_a_form_elicitation(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     stage.model.plays(calls("mcp__mini__ask", {}))
     turn_id = await client.begin(thread_id)
@@ -197,7 +197,7 @@ async def test_a_form_of_a_server_is_filled_in_by_the_user(stage: Stage) -> None
     assert (item["status"], output) == ("completed", "accept Bob")
 
 
-async def test_a_page_of_a_server_is_opened_by_the_user(stage: Stage) -> None:
+async def test_the_user_opens_the_page_of_a_url_elicitation(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     asked = await asked_about(stage, client, thread_id, "ask_url")
     await answer(client, asked, {"action": "accept"})
@@ -213,7 +213,7 @@ async def test_a_page_of_a_server_is_opened_by_the_user(stage: Stage) -> None:
     assert output == "accept"
 
 
-async def test_what_no_client_answers_properly_is_declined(stage: Stage) -> None:
+async def test_an_invalid_answer_declines_an_elicitation(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     asked = await asked_about(stage, client, thread_id, "ask")
     await refuse(client, asked)

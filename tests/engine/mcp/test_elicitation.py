@@ -54,7 +54,7 @@ def statuses(messages: list[JsonValue]) -> list[JsonValue]:
     return [params["status"] for params in params_of(messages, "thread/status/changed")]
 
 
-async def test_a_question_that_is_withdrawn_is_over_while_the_turn_goes_on(stage: Stage) -> None:
+async def test_a_withdrawn_elicitation_is_resolved_while_the_turn_continues(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     turn_id = await asked(stage, client, thread_id, "ask_in_vain", withdraws=True)
     await client.ask("mcpServer/tool/call", calling(thread_id, "go_on"))
@@ -66,7 +66,7 @@ async def test_a_question_that_is_withdrawn_is_over_while_the_turn_goes_on(stage
     assert text_of(stage.model.requests[-1].outputs()["call-1"]) == "never mind"
 
 
-async def test_a_question_dies_with_the_server_that_put_it(stage: Stage) -> None:
+async def test_an_elicitation_ends_with_its_mcp_server(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     turn_id = await asked(stage, client, thread_id, "ask")
     await client.refusal("mcpServer/tool/call", calling(thread_id, "die"))
@@ -79,7 +79,7 @@ async def test_a_question_dies_with_the_server_that_put_it(stage: Stage) -> None
     assert messages[-1]["params"]["turn"]["status"] == "completed"
 
 
-async def test_a_question_that_its_server_forgot_ends_with_the_turn(stage: Stage) -> None:
+async def test_an_abandoned_elicitation_ends_with_the_turn(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     await asked(stage, client, thread_id, "ask_in_vain")
     await client.ask("mcpServer/tool/call", calling(thread_id, "go_on"))
@@ -92,7 +92,7 @@ async def test_a_question_that_its_server_forgot_ends_with_the_turn(stage: Stage
     assert params_of(await late.settled(), ASK) == []
 
 
-async def test_a_question_ends_with_a_turn_that_is_interrupted(stage: Stage) -> None:
+async def test_an_elicitation_ends_with_an_interrupted_turn(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     turn_id = await asked(stage, client, thread_id, "ask")
     await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
@@ -102,7 +102,7 @@ async def test_a_question_ends_with_a_turn_that_is_interrupted(stage: Stage) -> 
     assert lines[-3:] == ["thread/status/changed idle", "turn/completed interrupted", RESOLVED]
 
 
-async def test_a_question_that_a_clients_own_call_leads_to_is_put_without_a_turn(
+async def test_an_elicitation_of_a_clients_own_call_has_no_turn(
     stage: Stage,
 ) -> None:
     """Upstream: `turnId` is null when no turn is behind it."""
@@ -132,7 +132,7 @@ async def test_a_question_that_a_clients_own_call_leads_to_is_put_without_a_turn
     assert after[-1]["result"] == {"content": [{"type": "text", "text": "accept Bob"}]}
 
 
-async def test_a_question_without_a_turn_has_the_deadline_of_all(stage: Stage) -> None:
+async def test_an_elicitation_without_a_turn_has_the_usual_deadline(stage: Stage) -> None:
     client, thread_id = await ready(stage, "[asks]\ndeadline_ms = 50\n")
     result = await client.ask("mcpServer/tool/call", calling(thread_id, "ask"))
 
@@ -140,7 +140,9 @@ async def test_a_question_without_a_turn_has_the_deadline_of_all(stage: Stage) -
 
 
 @pytest.mark.parametrize("method", ["thread/unsubscribe", "thread/archive"])
-async def test_a_question_without_a_turn_ends_with_its_thread(stage: Stage, method: str) -> None:
+async def test_an_elicitation_without_a_turn_ends_with_its_thread(
+    stage: Stage, method: str
+) -> None:
     client, thread_id = await ready(stage)
     await client.run(thread_id)
     asks = calling(thread_id, "ask")

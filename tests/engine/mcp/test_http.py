@@ -49,7 +49,7 @@ async def test_a_server_asks_the_user_over_http(stage: Stage) -> None:
     assert text_of(stage.model.requests[-1].outputs()["call-1"]) == "accept Eve"
 
 
-async def test_a_server_that_was_restarted_is_greeted_again(stage: Stage) -> None:
+async def test_a_restarted_server_gets_a_new_handshake(stage: Stage) -> None:
     """It does not know the old session, and so has not carried out what it was asked in it."""
     async with http_server() as url:
         client, thread_id = await ready(stage, url)
@@ -59,7 +59,7 @@ async def test_a_server_that_was_restarted_is_greeted_again(stage: Stage) -> Non
     assert (item["status"], text_of(output)) == ("completed", "echo: b")
 
 
-async def test_calls_that_meet_a_restarted_server_together_are_all_answered(stage: Stage) -> None:
+async def test_parallel_calls_to_a_restarted_server_are_all_answered(stage: Stage) -> None:
     async with http_server() as url:
         client, thread_id = await ready(stage, url)
         others = [await stage.client() for _ in range(3)]
@@ -73,7 +73,7 @@ async def test_calls_that_meet_a_restarted_server_together_are_all_answered(stag
     assert texts == ["echo: c"] * 4
 
 
-async def test_a_server_that_is_away_fails_its_calls_until_it_is_back(stage: Stage) -> None:
+async def test_calls_to_an_unreachable_server_fail_until_it_returns(stage: Stage) -> None:
     async with http_server() as url:
         client, thread_id = await ready(stage, url)
     away, output = await call(stage.model, client, thread_id, "mcp__web__echo")
@@ -116,7 +116,7 @@ async def garbling(answer: str) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("answer", ["<html>oops</html>", '{"hello": 1}', "", "[]"])
-async def test_an_answer_that_is_none_fails_the_call_in_a_few_words(
+async def test_an_invalid_answer_fails_the_call_with_a_short_message(
     stage: Stage, answer: str
 ) -> None:
     async with garbling(answer) as url:

@@ -75,7 +75,7 @@ async def test_after_a_sign_in_loaded_threads_use_the_server(stage: Stage) -> No
     assert listed["data"][0]["authStatus"] == "oAuth"
 
 
-async def test_the_login_is_kept_for_its_owner_alone_and_renewed_when_it_ends(
+async def test_the_login_is_stored_privately_and_renewed_when_it_expires(
     stage: Stage,
 ) -> None:
     """The tokens of this server end at once, and it takes none but the newest."""
@@ -132,7 +132,7 @@ async def test_an_invalid_callback_url_is_rejected_by_name(stage: Stage) -> None
     assert refusal.message == "invalid OAuth callback URL 'nonsense'"
 
 
-async def test_the_page_to_open_asks_for_what_is_needed_and_no_more(stage: Stage) -> None:
+async def test_the_authorization_url_has_only_the_required_parameters(stage: Stage) -> None:
     async with http_server("oauth") as url:
         client, *_ = await started(stage, url)
         begun = await client.ask(
@@ -148,7 +148,7 @@ async def test_the_page_to_open_asks_for_what_is_needed_and_no_more(stage: Stage
     assert urlsplit(query["redirect_uri"]).hostname == "127.0.0.1"
 
 
-async def test_an_answer_to_another_question_is_not_taken(stage: Stage) -> None:
+async def test_a_callback_with_another_state_is_rejected(stage: Stage) -> None:
     async with http_server("oauth") as url:
         client, *_ = await started(stage, url)
         begun = await client.ask("mcpServer/oauth/login", {"name": "web"})
@@ -161,7 +161,7 @@ async def test_an_answer_to_another_question_is_not_taken(stage: Stage) -> None:
     assert (forged[0], elsewhere[0], params["success"]) == (400, 404, True)
 
 
-async def test_a_malformed_answer_costs_no_more_than_its_own_connection(
+async def test_a_malformed_callback_affects_only_its_connection(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with http_server("oauth") as url:
@@ -219,7 +219,7 @@ async def test_only_servers_at_an_address_can_be_signed_in_to(
     assert (unknown.code, unknown.message) == (-32600, "No MCP server named 'nope' found.")
 
 
-async def test_a_server_that_wants_no_login_cannot_be_signed_in_to(stage: Stage) -> None:
+async def test_a_server_without_login_cannot_be_signed_in_to(stage: Stage) -> None:
     async with http_server() as url:
         stage.configure(table("web", url=url))
         client = await stage.client()

@@ -10,7 +10,7 @@ from treadle.engine.mcp.connection.limits import MAX_QUESTIONS
 from treadle.engine.mcp.questions import CallTime
 
 
-async def test_the_time_goes_on_when_the_last_of_several_open_questions_is_closed() -> None:
+async def test_the_timeout_continues_when_the_last_open_elicitation_closes() -> None:
     call = CallTime(600)
     async with call.limit:
         deadline = call.limit.when()
@@ -24,7 +24,7 @@ async def test_the_time_goes_on_when_the_last_of_several_open_questions_is_close
         assert deadline <= (call.limit.when() or 0) < deadline + 600
 
 
-async def test_a_call_ends_with_its_first_question_beyond_the_limit() -> None:
+async def test_a_call_ends_with_its_first_elicitation_beyond_the_limit() -> None:
     call = CallTime(600)
     allowed: list[bool] = []
 
@@ -39,7 +39,7 @@ async def test_a_call_ends_with_its_first_question_beyond_the_limit() -> None:
     assert call.has_too_many_questions
 
 
-async def test_a_question_may_be_closed_after_its_call() -> None:
+async def test_an_elicitation_may_be_closed_after_its_call() -> None:
     call = CallTime(600)
     async with call.limit:
         call.pause()

@@ -57,7 +57,7 @@ SAFE = {"destructiveHint": False, "openWorldHint": False}
         ("approve", HARMS, "allow"),
     ],
 )
-def test_mode_and_hints_decide_whether_to_ask(
+def test_mode_and_hints_decide_whether_approval_is_needed(
     mode: ApprovalMode, hints: JsonValue, verdict: str
 ) -> None:
     """As the reference decides it: what a tool does not say of itself is taken for the worst."""
@@ -86,13 +86,15 @@ def test_a_policy_without_approvals_and_sandbox_allows_everything(sandbox: Sandb
         ("a", "text", "invalid configuration"),
     ],
 )
-def test_a_server_that_cannot_be_used_says_why(name: str, table: JsonValue, reason: str) -> None:
+def test_an_invalid_server_configuration_is_explained(
+    name: str, table: JsonValue, reason: str
+) -> None:
     with pytest.raises(BadServer) as refused:
         read_server(name, table)
     assert reason in str(refused.value)
 
 
-def test_settings_of_a_newer_release_are_passed_over() -> None:
+def test_unknown_settings_are_ignored() -> None:
     assert read_server("a", {"command": "x", "brand_new": 1}).command == "x"
 
 
@@ -134,7 +136,7 @@ def test_long_names_are_cut_and_stay_apart() -> None:
     assert set(model_names(tools[:1])) < set(names)
 
 
-def test_long_results_reach_the_model_in_part() -> None:
+def test_long_results_are_truncated_for_the_model() -> None:
     block = {"type": "text", "text": "x" * 100_000}
     output = output_of({"content": [block, block]}, 0.0)
     size = sum(len(part["text"]) for part in output if isinstance(part, dict))
@@ -142,7 +144,7 @@ def test_long_results_reach_the_model_in_part() -> None:
     assert size < 50_000
 
 
-def test_what_is_neither_text_nor_picture_reaches_the_model_as_json() -> None:
+def test_other_content_reaches_the_model_as_json() -> None:
     linked = {"type": "resource_link", "uri": "memo://a", "name": "a"}
     sound = {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}
     output = output_of({"content": [linked, sound]}, 0.25)
@@ -159,7 +161,7 @@ def test_what_is_neither_text_nor_picture_reaches_the_model_as_json() -> None:
     ]
 
 
-def test_a_login_is_kept_for_one_name_at_one_address(tmp_path: Path) -> None:
+def test_a_login_belongs_to_one_name_and_address(tmp_path: Path) -> None:
     tokens = TokenFile(tmp_path)
     login = McpLogin(access_token="t", refresh_token="r", expires_at=100.0)
     tokens.set("web", "http://a", login)
@@ -174,6 +176,6 @@ def test_a_login_is_kept_for_one_name_at_one_address(tmp_path: Path) -> None:
     assert tokens.get("web", "http://a") is None
 
 
-def test_a_damaged_file_of_logins_holds_none(tmp_path: Path) -> None:
+def test_a_damaged_login_file_counts_as_empty(tmp_path: Path) -> None:
     (tmp_path / "mcp_logins.json").write_text("{]", "utf-8")
     assert TokenFile(tmp_path).get("web", "http://a") is None

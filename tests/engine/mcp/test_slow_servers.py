@@ -29,7 +29,7 @@ async def all_ended(client: Client, *turns: str) -> None:
     await client.until("turn/completed", is_last)
 
 
-async def test_while_a_server_hangs_everything_but_the_model_goes_on(stage: Stage) -> None:
+async def test_a_hanging_server_delays_only_the_model(stage: Stage) -> None:
     stage.configure(FOR_EVER + table("bad", **HANGING))
     client = await stage.client()
     thread_id = await client.start()
@@ -43,7 +43,7 @@ async def test_while_a_server_hangs_everything_but_the_model_goes_on(stage: Stag
     await client.end_of(turn_id)
 
 
-async def test_a_server_that_was_waited_for_in_vain_is_not_waited_for_again(stage: Stage) -> None:
+async def test_a_server_that_timed_out_is_not_waited_for_again(stage: Stage) -> None:
     stage.configure("mcp_optional_startup_grace_ms = 50\n" + table("bad", **HANGING))
     client = await stage.client()
     await client.run(await client.start())
@@ -54,7 +54,7 @@ async def test_a_server_that_was_waited_for_in_vain_is_not_waited_for_again(stag
         assert messages[-1]["params"]["turn"]["status"] == "completed"
 
 
-async def test_threads_that_begin_together_wait_for_one_server_together(stage: Stage) -> None:
+async def test_threads_that_start_together_share_one_wait(stage: Stage) -> None:
     stage.configure("mcp_optional_startup_grace_ms = 300\n" + table("bad", **HANGING))
     client = await stage.client()
     first = await client.start()
@@ -80,7 +80,7 @@ async def test_a_server_that_died_is_not_waited_for_by_the_next_thread(
     assert len(stage.model.requests) == 2
 
 
-async def test_a_server_that_was_prompt_is_given_its_time_in_the_next_thread_too(
+async def test_a_server_that_started_in_time_is_waited_for_in_the_next_thread(
     stage: Stage,
 ) -> None:
     stage.configure("mcp_optional_startup_grace_ms = 20000\n" + stdio())
@@ -141,7 +141,7 @@ async def test_a_call_waits_for_its_own_server_to_start(stage: Stage, tmp_path: 
     assert "there you are" in str(stage.model.requests[1].outputs())
 
 
-async def test_a_call_that_was_left_waits_for_its_own_server_alone(stage: Stage) -> None:
+async def test_a_call_approved_after_a_restart_waits_only_for_its_own_server(stage: Stage) -> None:
     stage.configure(stdio() + table("bad", **HANGING))
     client = await stage.client()
     thread_id = await client.start(approvalPolicy="on-request", sandbox="read-only")

@@ -49,7 +49,7 @@ async def test_a_server_is_reported_as_starting_and_ready_after_the_thread(stage
         ({"command": "sh", "enabled_tools": "echo"}, "Expected `array | null`, got `str`"),
     ],
 )
-async def test_a_broken_server_says_why_and_the_thread_works(
+async def test_a_broken_server_is_reported_with_the_reason_and_the_thread_works(
     stage: Stage, settings: JsonValue, error: str
 ) -> None:
     stage.configure(table("bad", **settings))
@@ -64,7 +64,7 @@ async def test_a_broken_server_says_why_and_the_thread_works(
     assert end[-1]["params"]["turn"]["status"] == "completed"
 
 
-async def test_a_server_that_takes_too_long_to_start_is_given_up(stage: Stage) -> None:
+async def test_a_server_that_takes_too_long_to_start_is_abandoned(stage: Stage) -> None:
     stage.configure(table("slow", command="sleep", args=["60"], startup_timeout_sec=0.2))
     client = await stage.client()
     await client.start()
@@ -75,7 +75,7 @@ async def test_a_server_that_takes_too_long_to_start_is_given_up(stage: Stage) -
     )
 
 
-async def test_a_slow_server_delays_no_turn_and_is_there_when_it_is_ready(stage: Stage) -> None:
+async def test_a_slow_server_delays_no_turn_and_is_used_when_ready(stage: Stage) -> None:
     slow = stdio("slow", env={"MCP_LATE": "1.5"})
     stage.configure("mcp_optional_startup_grace_ms = 0\n" + slow)
     client = await stage.client()
@@ -107,7 +107,7 @@ async def test_a_turn_waits_for_a_required_server(stage: Stage) -> None:
     assert "mcp__mini__echo" in offered(stage)
 
 
-async def test_without_a_required_server_no_turn_is_run(stage: Stage) -> None:
+async def test_no_turn_runs_without_a_required_server(stage: Stage) -> None:
     stage.configure(table("bad", command="/no/such/program", required=True))
     client = await stage.client()
     thread_id = await client.start()
@@ -205,7 +205,7 @@ async def test_the_processes_end_with_the_server(stage: Stage, tmp_path: Path) -
         await gone(pid)
 
 
-async def test_a_server_that_does_not_go_by_itself_is_made_to(stage: Stage, tmp_path: Path) -> None:
+async def test_a_server_that_does_not_exit_is_killed(stage: Stage, tmp_path: Path) -> None:
     """It neither reads its stdin nor reacts to a signal to end."""
     stubborn = f"trap '' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 600; done"
     stage.configure(table("mini", command="sh", args=["-c", stubborn], startup_timeout_sec=0.5))
@@ -230,7 +230,7 @@ async def test_a_killed_server_leaves_no_process_behind(home: Path, tmp_path: Pa
                 await gone(pid)
 
 
-async def test_a_server_that_never_makes_sense_is_given_up(stage: Stage) -> None:
+async def test_a_server_that_sends_only_invalid_output_is_abandoned(stage: Stage) -> None:
     """One line after the other, or one that does not end."""
     endless = table("endless", command="cat", args=["/dev/zero"], startup_timeout_sec=25)
     stage.configure(table("babble", command="yes", startup_timeout_sec=25) + endless)
@@ -256,7 +256,7 @@ WITHOUT_SDK = [
 ]
 
 
-async def test_who_has_no_mcp_server_does_not_need_the_sdk(home: Path) -> None:
+async def test_the_sdk_is_not_needed_without_mcp_servers(home: Path) -> None:
     async with model_server() as model:
         configure(home, model)
         async with spawned(WITHOUT_SDK, home) as client:

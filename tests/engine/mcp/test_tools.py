@@ -69,7 +69,7 @@ async def test_a_call_is_published_from_start_to_end_and_answered(stage: Stage) 
     assert text_of(stage.model.requests[-1].outputs()["call-1"]) == "echo: hi"
 
 
-async def test_a_server_of_the_official_sdk_is_understood_too(stage: Stage) -> None:
+async def test_a_server_of_the_official_sdk_works_too(stage: Stage) -> None:
     stage.configure(official())
     client = await stage.client()
     thread_id = await client.start()
@@ -85,7 +85,7 @@ async def test_a_server_of_the_official_sdk_is_understood_too(stage: Stage) -> N
     assert json.loads(document)["contents"][0]["text"] == "memos by me"
 
 
-async def test_tools_are_offered_under_names_that_say_whose_they_are(stage: Stage) -> None:
+async def test_tools_are_offered_with_the_name_of_their_server(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     await client.run(thread_id)
 
@@ -102,7 +102,7 @@ async def test_tools_are_offered_under_names_that_say_whose_they_are(stage: Stag
     }
 
 
-async def test_a_call_in_a_namespace_as_codex_writes_it_is_understood(stage: Stage) -> None:
+async def test_a_namespaced_call_in_the_form_of_codex_works(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     namespaced = {
         "type": "function_call",
@@ -117,7 +117,7 @@ async def test_a_call_in_a_namespace_as_codex_writes_it_is_understood(stage: Sta
     assert text_of(stage.model.requests[-1].outputs()["call-1"]) == "echo: hi"
 
 
-async def test_what_a_server_says_of_its_use_reaches_the_model_once(stage: Stage) -> None:
+async def test_instructions_of_a_server_reach_the_model_once(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     await client.run(thread_id)
     await client.run(thread_id)
@@ -136,7 +136,7 @@ async def test_only_tools_that_are_enabled_and_not_disabled_are_offered(stage: S
     assert [name for name in offered(stage) if name.startswith("mcp__")] == ["mcp__mini__echo"]
 
 
-async def test_pictures_reach_the_model_as_pictures(stage: Stage) -> None:
+async def test_images_reach_the_model_as_images(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     _, output = await call(stage.model, client, thread_id, "mcp__mini__picture")
 
@@ -150,7 +150,7 @@ async def test_pictures_reach_the_model_as_pictures(stage: Stage) -> None:
     ]
 
 
-async def test_of_a_structured_result_the_model_reads_the_structure(stage: Stage) -> None:
+async def test_the_model_receives_the_structured_content_of_a_result(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     ended, output = await call(stage.model, client, thread_id, "mcp__mini__add", {"a": 2, "b": 3})
 
@@ -184,7 +184,7 @@ async def test_progress_is_published_while_the_tool_works(stage: Stage) -> None:
     ]
 
 
-async def test_a_server_sees_the_variables_that_are_named_and_no_others(
+async def test_a_server_receives_only_the_listed_variables(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHARED", "shared")
@@ -199,7 +199,7 @@ async def test_a_server_sees_the_variables_that_are_named_and_no_others(
     assert seen == ["own", "shared", "(not set)"]
 
 
-async def test_a_server_that_dies_in_a_call_fails_it_and_is_there_for_the_next(
+async def test_a_server_that_dies_in_a_call_fails_it_and_is_restarted_for_the_next(
     stage: Stage,
 ) -> None:
     client, thread_id = await ready(stage)
@@ -215,7 +215,7 @@ async def test_a_server_that_dies_in_a_call_fails_it_and_is_there_for_the_next(
     assert (again["status"], text_of(answer)) == ("completed", "echo: again")
 
 
-async def test_a_call_that_takes_too_long_is_given_up(stage: Stage) -> None:
+async def test_a_call_that_takes_too_long_is_abandoned(stage: Stage) -> None:
     client, thread_id = await ready(stage, tool_timeout_sec=0.2)
     ended, output = await call(stage.model, client, thread_id, "mcp__mini__linger")
 
@@ -240,7 +240,7 @@ async def test_an_interrupted_call_is_a_failed_item(stage: Stage, tmp_path: Path
 
 
 @pytest.mark.parametrize("arguments", ["not json", "[1]", '"text"'])
-async def test_arguments_that_are_no_object_are_refused_with_the_reason(
+async def test_arguments_that_are_not_an_object_are_rejected_with_the_reason(
     stage: Stage, arguments: str
 ) -> None:
     client, thread_id = await ready(stage)
@@ -274,7 +274,7 @@ async def test_a_server_that_does_not_list_its_changed_tools_keeps_them_and_dela
     assert (text_of(hushed), text_of(output)) == ("hushed", text_of(process))
 
 
-async def test_documents_are_listed_and_read(stage: Stage) -> None:
+async def test_resources_are_listed_and_read(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     first = {
         "server": "mini",
@@ -306,7 +306,7 @@ async def test_documents_are_listed_and_read(stage: Stage) -> None:
     )
 
 
-async def test_a_document_that_is_not_there_is_a_failure_with_the_servers_words(
+async def test_a_missing_resource_fails_with_the_servers_message(
     stage: Stage,
 ) -> None:
     client, thread_id = await ready(stage)

@@ -95,7 +95,7 @@ def test_git_applies_the_hunks(tmp_path: Path, seed: int) -> None:
         ),
     ],
 )
-def test_hunks_are_written_as_the_reference_writes_them(
+def test_hunks_have_the_format_of_the_reference(
     old: str, new: str, context: int, diff: str
 ) -> None:
     assert unified(old, new, context=context) == diff

@@ -124,7 +124,7 @@ def test_a_link_is_written_through_and_deleted_as_itself(folder: Path) -> None:
         (["*** Add File: b/under/file", "+x"], "Failed to write file {}/b/under/file"),
     ],
 )
-def test_when_one_edit_cannot_be_made_none_is(folder: Path, last: list[str], failure: str) -> None:
+def test_all_edits_are_made_or_none(folder: Path, last: list[str], failure: str) -> None:
     """Ours: the reference leaves the edits before it."""
     (folder / "folder").mkdir()
     for name in "abc":
@@ -141,7 +141,7 @@ def test_when_one_edit_cannot_be_made_none_is(folder: Path, last: list[str], fai
     assert (str(caught.value), tree(folder)) == (failure.format(folder), before)
 
 
-def test_what_fails_half_way_is_taken_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partial_failure_is_undone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in "abcd":
         (folder / name).write_bytes(b"one\n")
     before = tree(folder)
@@ -165,7 +165,7 @@ def test_what_fails_half_way_is_taken_back(folder: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
-def test_a_file_that_cannot_be_replaced_is_written_over_or_left_as_it_was(
+def test_a_file_that_cannot_be_replaced_is_overwritten_or_left_unchanged(
     folder: Path, monkeypatch: pytest.MonkeyPatch, is_whole: bool
 ) -> None:
     """A file that is mounted by itself is such a one."""
@@ -185,7 +185,7 @@ def test_a_file_that_cannot_be_replaced_is_written_over_or_left_as_it_was(
     assert (folder / "a").stat().st_ino == number
 
 
-def test_a_file_system_without_second_names_is_no_hindrance(
+def test_a_file_system_without_hard_links_works(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_link(*_args: object, **_options: object) -> None:
@@ -201,7 +201,7 @@ def test_a_file_system_without_second_names_is_no_hindrance(
 
 
 @pytest.mark.parametrize("what", ["folder", "file"])
-def test_what_became_a_link_after_it_was_checked_is_not_followed(folder: Path, what: str) -> None:
+def test_a_link_created_after_the_check_is_not_followed(folder: Path, what: str) -> None:
     outside, inside = folder / "outside", folder / "inside"
     outside.mkdir()
     (inside / "d").mkdir(parents=True)
@@ -230,7 +230,7 @@ def test_what_became_a_link_after_it_was_checked_is_not_followed(folder: Path, w
         ["*** Update File: a", "*** Move to: alias", "-one", "+1"],
     ],
 )
-def test_two_names_of_one_file_are_refused(folder: Path, lines: list[str]) -> None:
+def test_two_names_of_one_file_are_rejected(folder: Path, lines: list[str]) -> None:
     (folder / "a").write_bytes(b"one\ntwo\n")
     (folder / "alias").symlink_to("a")
     (folder / "folder").symlink_to(folder)
@@ -242,7 +242,7 @@ def test_two_names_of_one_file_are_refused(folder: Path, lines: list[str]) -> No
     assert tree(folder) == before
 
 
-def test_a_link_that_leads_in_a_circle_is_no_file(folder: Path) -> None:
+def test_a_circular_link_is_not_a_file(folder: Path) -> None:
     """Before Python 3.13 pathlib raises a different error for it."""
     (folder / "circle").symlink_to("circle")
 
@@ -250,7 +250,7 @@ def test_a_link_that_leads_in_a_circle_is_no_file(folder: Path) -> None:
         apply(folder, "*** Add File: circle", "+x")
 
 
-def test_what_is_no_file_is_not_read(folder: Path) -> None:
+def test_only_regular_files_are_read(folder: Path) -> None:
     os.mkfifo(folder / "pipe")
 
     for path in (folder / "pipe", folder):

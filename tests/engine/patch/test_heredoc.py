@@ -23,7 +23,7 @@ PATCH = "*** Begin Patch\n*** Add File: n\n+it costs $5\n*** End Patch"
     ],
 )
 @pytest.mark.parametrize("shell", [["/bin/bash", "-lc"], ["sh", "-c"], ["zsh", "-l", "-c"]])
-def test_a_script_that_only_applies_a_patch_is_one(
+def test_a_script_that_only_applies_a_patch_is_recognized(
     script: str, folder: str | None, shell: list[str]
 ) -> None:
     found = find_patch([*shell, script])
@@ -32,7 +32,7 @@ def test_a_script_that_only_applies_a_patch_is_one(
     assert (found.text.strip(), found.folder) == (PATCH, folder)
 
 
-def test_the_command_itself_is_one() -> None:
+def test_the_apply_patch_command_is_recognized() -> None:
     assert find_patch(["apply_patch", PATCH]) == HeredocPatch(PATCH)
     assert find_patch(["applypatch", "nonsense"]) == HeredocPatch("nonsense")
 
@@ -57,5 +57,5 @@ def test_the_command_itself_is_one() -> None:
         ["bash", "-lc", f"{PATCH}\nrm x"],
     ],
 )
-def test_a_command_that_does_anything_else_is_none(argv: list[str]) -> None:
+def test_a_command_that_does_anything_else_is_not_recognized(argv: list[str]) -> None:
     assert find_patch(argv) is None

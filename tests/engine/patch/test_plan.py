@@ -90,7 +90,7 @@ def test_lines_below_a_context_are_added_there_and_not_at_the_end_of_the_file() 
     assert updated(FOUR, "@@ two", "+2.5") == b"one\ntwo\n2.5\nthree\nfour\n"
 
 
-def test_contexts_lead_to_a_place_one_inside_the_other() -> None:
+def test_nested_contexts_narrow_the_place() -> None:
     """Ours: the reference refuses a second one, though its instructions describe it."""
     old = b"class A\n def f\n  x\nclass B\n def f\n  x\n"
 
@@ -168,7 +168,9 @@ def test_a_move_onto_itself_is_an_update() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_the_files_is_refused_by_name(lines: list[str], fault: str) -> None:
+def test_a_patch_that_does_not_match_the_files_is_rejected_by_name(
+    lines: list[str], fault: str
+) -> None:
     files = {"/w/a": FOUR, "/w/bin": b"one\n\xff\xfe\0\n", "/w/cut": b"one\n\xe2\x82"}
 
     assert refusal(files, *lines) == fault

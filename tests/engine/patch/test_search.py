@@ -16,7 +16,7 @@ def first_place(lines: list[str], wanted: list[str]) -> int | None:
     return next((at for at in places if lines[at : at + len(wanted)] == wanted), None)
 
 
-def test_the_first_place_is_found() -> None:
+def test_the_first_match_is_found() -> None:
     generator = random.Random(7)  # noqa: S311 - the same lines in every run
     for _ in range(2000):
         lines = generator.choices("ab", k=generator.randrange(1, 20))
@@ -46,16 +46,14 @@ class CountedEffort(Effort):
     ],
     ids=["nearly", "at the end", "two by two", "in a looser view"],
 )
-def test_a_search_takes_steps_in_proportion_to_the_file(
-    lines: list[str], wanted: list[str], place: int | None
-) -> None:
+def test_a_search_takes_linear_time(lines: list[str], wanted: list[str], place: int | None) -> None:
     effort = CountedEffort()
 
     assert LineFinder(lines, effort).find(wanted) == place
     assert effort.steps < 12 * len(lines)
 
 
-def test_searches_of_one_patch_are_bounded_together() -> None:
+def test_all_searches_of_one_patch_share_a_limit() -> None:
     haystack = LineFinder(["x"] * 100_000 + ["y "])
 
     def search_again_and_again() -> None:
@@ -66,7 +64,7 @@ def test_searches_of_one_patch_are_bounded_together() -> None:
         search_again_and_again()
 
 
-def test_a_search_ends_when_the_caller_has_left() -> None:
+def test_a_search_ends_when_its_caller_is_cancelled() -> None:
     effort = Effort()
     effort.abandon()
     with pytest.raises(Abandoned):

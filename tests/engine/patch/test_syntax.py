@@ -59,7 +59,7 @@ def test_a_patch_is_read_operation_by_operation() -> None:
         pytest.param("*** Begin Patch\n*** Delete File: a\n*** End Patch\n*** End Patch", id="two"),
     ],
 )
-def test_what_surrounds_a_patch_does_not_matter(text: str) -> None:
+def test_text_around_a_patch_is_ignored(text: str) -> None:
     assert parse(text) == [DeleteFile("a")]
 
 
@@ -69,7 +69,7 @@ def test_the_first_part_of_an_update_needs_no_marker() -> None:
     assert parse(text) == [UpdateFile("a", [Hunk([], [(" ", "one"), ("-", "two")])])]
 
 
-def test_a_patch_without_operations_is_no_error() -> None:
+def test_a_patch_without_operations_is_valid() -> None:
     assert parse("*** Begin Patch\n*** End Patch") == []
 
 

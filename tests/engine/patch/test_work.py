@@ -25,12 +25,12 @@ async def applied(patch: Draft, folder: Path) -> Applied | PatchError | EditFail
 
 
 @pytest.mark.parametrize("text", ["+" + "x" * MAX_PATCH_BYTES, "+\n" * (MAX_LINES + 1)])
-async def test_a_patch_that_is_too_long_is_refused(tmp_path: Path, text: str) -> None:
+async def test_a_patch_that_is_too_long_is_rejected(tmp_path: Path, text: str) -> None:
     with pytest.raises(PatchError, match=f"larger than {MAX_PATCH_BYTES} characters"):
         await drafted(tmp_path, "*** Add File: x", text)
 
 
-async def test_a_file_with_too_many_lines_is_refused(tmp_path: Path) -> None:
+async def test_a_file_with_too_many_lines_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("\n" * (MAX_LINES + 1))
 
     with pytest.raises(PatchError, match=f"has more than {MAX_LINES} lines"):
@@ -51,7 +51,7 @@ async def test_a_file_that_changed_after_the_patch_was_planned_is_planned_again(
     assert outcome.changes[0].diff == "@@ -2,2 +2,2 @@\n one\n-two\n+2\n"
 
 
-async def test_a_file_that_no_longer_fits_is_left_as_it_is(tmp_path: Path) -> None:
+async def test_a_file_that_no_longer_matches_is_left_unchanged(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("one\n")
     patch = await drafted(tmp_path, "*** Update File: a", "-one", "+1", "*** Add File: b", "+b")
     (tmp_path / "a").write_text("other\n")
@@ -63,7 +63,7 @@ async def test_a_file_that_no_longer_fits_is_left_as_it_is(tmp_path: Path) -> No
     assert (tmp_path / "a").read_text() == "other\n"
 
 
-async def test_what_clients_are_shown_of_one_patch_is_bounded(tmp_path: Path) -> None:
+async def test_the_diffs_sent_to_clients_are_bounded(tmp_path: Path) -> None:
     names = [f"f{number}" for number in range(12)]
     for name in names:
         (tmp_path / name).write_text("x\n" * 400_000)
@@ -79,7 +79,7 @@ async def test_what_clients_are_shown_of_one_patch_is_bounded(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("budget", [0, 100, 10_000])
-def test_texts_that_take_too_long_to_compare_are_compared_less_finely(budget: int) -> None:
+def test_texts_that_take_too_long_to_compare_get_a_coarser_diff(budget: int) -> None:
     old = [f"{number % 7}\n" for number in range(3000)]
     new = [f"{number % 5}\n" for number in range(3000)]
     made: list[str] = []

@@ -61,7 +61,7 @@ def test_added_changed_and_deleted_files_are_reported_in_order_of_their_paths(tu
     )
 
 
-def test_what_counts_is_how_the_file_was_before_the_turn(turn: Turn) -> None:
+def test_the_diff_compares_with_the_file_before_the_turn(turn: Turn) -> None:
     turn.patch(*update("a", "one", "1"))
     diff = turn.patch(*update("a", "1", "two"))
 
@@ -70,13 +70,13 @@ def test_what_counts_is_how_the_file_was_before_the_turn(turn: Turn) -> None:
     )
 
 
-def test_what_is_taken_back_is_no_change(turn: Turn) -> None:
+def test_a_reverted_edit_is_not_a_change(turn: Turn) -> None:
     turn.patch(*update("a", "one", "1"), "*** Add File: c", "+x")
 
     assert turn.patch(*update("a", "1", "one"), "*** Delete File: c") == ""
 
 
-def test_only_a_diff_that_changed_is_news(turn: Turn) -> None:
+def test_only_a_changed_diff_is_reported(turn: Turn) -> None:
     cwd = str(turn.folder)
     turn.patch("*** Update File: a", " one")
     nothing = turn.diff.news(cwd)
@@ -103,7 +103,7 @@ def test_a_file_that_only_moved_is_reported(turn: Turn) -> None:
     assert diff == ("diff --git a/a b/d/c\nsimilarity index 100%\nrename from a\nrename to d/c\n")
 
 
-def test_a_move_onto_another_file_is_a_loss_and_a_change(turn: Turn) -> None:
+def test_a_move_onto_another_file_is_a_deletion_and_a_change(turn: Turn) -> None:
     diff = turn.patch(*update("a", "one", "two", move="b"))
 
     assert diff == (
@@ -133,7 +133,7 @@ def test_a_moved_file_that_is_deleted_was_deleted(turn: Turn) -> None:
     )
 
 
-def test_binary_files_are_said_to_differ(turn: Turn) -> None:
+def test_binary_files_are_reported_as_different(turn: Turn) -> None:
     """Ours: the reference refuses to delete them and does not report that they were replaced."""
     for name in "ab":
         (turn.folder / name).write_bytes(b"\xff\0")
@@ -146,7 +146,7 @@ def test_binary_files_are_said_to_differ(turn: Turn) -> None:
     )
 
 
-def test_a_file_that_is_too_large_to_show_is_said_to_differ(turn: Turn) -> None:
+def test_a_file_that_is_too_large_to_show_is_reported_as_different(turn: Turn) -> None:
     """Ours: its lines would not fit a message; what changes in it would."""
     for name in "ab":
         (turn.folder / name).write_text("first\n" + "xxx\n" * (MAX_SHOWN // 4))
@@ -171,7 +171,7 @@ def test_an_empty_file_has_no_hunks(turn: Turn) -> None:
     )
 
 
-def test_paths_are_seen_from_the_repository_and_absolute_outside_of_it(tmp_path: Path) -> None:
+def test_paths_are_relative_to_the_repository_and_absolute_outside_it(tmp_path: Path) -> None:
     cwd = tmp_path / "repository" / "deep"
     (cwd / ".git").mkdir(parents=True)  # empty, and so no repository
     (cwd.parent / ".git").write_text("gitdir: /elsewhere\n", "utf-8")
@@ -186,7 +186,7 @@ def test_paths_are_seen_from_the_repository_and_absolute_outside_of_it(tmp_path:
     ]
 
 
-def test_git_understands_the_diff_and_gives_the_same_names_to_contents(turn: Turn) -> None:
+def test_git_accepts_the_diff_and_computes_the_same_hashes(turn: Turn) -> None:
     folder = turn.folder
     (folder / "c").write_bytes(b"x\n" * 50 + b"no end")
     run = ["git", "-c", "user.name=x", "-c", "user.email=x@localhost"]

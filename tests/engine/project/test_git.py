@@ -54,7 +54,7 @@ def test_a_detached_head_has_no_branch(repository: Path) -> None:
     assert read_git_info(str(repository)) == GitInfo(sha=git(repository, "rev-parse", "HEAD"))
 
 
-def test_a_worktree_has_a_branch_of_its_own(repository: Path, tmp_path: Path) -> None:
+def test_a_worktree_has_its_own_branch(repository: Path, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     git(repository, "worktree", "add", "-q", "-b", "side/one", str(tree))
 
@@ -69,7 +69,7 @@ def test_a_repository_without_a_commit_has_a_branch_only(tmp_path: Path) -> None
     assert read_git_info(str(tmp_path)) == GitInfo(branch="main")
 
 
-def test_outside_a_repository_there_is_nothing(tmp_path: Path) -> None:
+def test_outside_a_repository_nothing_is_read(tmp_path: Path) -> None:
     assert read_git_info(str(tmp_path)) is None
 
 

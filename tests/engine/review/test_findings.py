@@ -27,7 +27,7 @@ def review(*findings: JsonValue, explanation: JsonValue = "Looks fine.") -> str:
     )
 
 
-def test_one_finding_stands_below_the_explanation() -> None:
+def test_one_finding_is_shown_below_the_explanation() -> None:
     assert read_review(review(finding("Prefer X"))).text() == (
         "Looks fine.\n\nReview comment:\n\n- Prefer X — /ws/a.txt:1-2\n  Because."
     )
@@ -72,5 +72,5 @@ def test_a_finding_without_a_full_location_is_still_reported(place: JsonValue, h
 
 
 @pytest.mark.parametrize("said", ["", "  \n", "{}x"])
-def test_no_answer_is_said_to_be_none(said: str) -> None:
+def test_a_missing_answer_is_reported(said: str) -> None:
     assert read_review(said).text() == (said.strip() or NO_ANSWER)

@@ -51,7 +51,7 @@ async def test_a_branch_is_compared_from_where_the_current_one_left_it(folder: P
     assert f"`git diff {base}`" in task.prompt
 
 
-async def test_a_branch_that_is_behind_its_server_counts_as_the_server_has_it(
+async def test_a_branch_behind_its_remote_is_compared_at_the_remote(
     folder: Path, tmp_path: Path
 ) -> None:
     git(tmp_path, "clone", "--quiet", str(folder), "clone")
@@ -85,7 +85,7 @@ async def test_instructions_are_passed_on_as_they_are(tmp_path: Path) -> None:
     assert task == ReviewTask("Check naming", "Check naming")
 
 
-async def test_what_is_empty_is_refused_by_name(folder: Path) -> None:
+async def test_an_empty_target_is_rejected_by_name(folder: Path) -> None:
     """Upstream's words."""
     targets: list[tuple[ReviewTarget, str]] = [
         (CustomReviewTarget("  "), "instructions"),
@@ -96,7 +96,7 @@ async def test_what_is_empty_is_refused_by_name(folder: Path) -> None:
         assert await refused(target, folder) == (f"target.{field}", f"{field} must not be empty")
 
 
-async def test_a_name_that_git_cannot_be_given_is_refused(folder: Path) -> None:
+async def test_a_name_that_cannot_be_passed_to_git_is_rejected(folder: Path) -> None:
     targets: list[tuple[ReviewTarget, str]] = [
         (BaseBranchReviewTarget("ma\0in"), "branch"),
         (CommitReviewTarget("12\x0034"), "sha"),
@@ -106,7 +106,7 @@ async def test_a_name_that_git_cannot_be_given_is_refused(folder: Path) -> None:
         assert await refused(target, folder) == (f"target.{field}", reason)
 
 
-async def test_what_is_not_there_is_refused(folder: Path, tmp_path: Path) -> None:
+async def test_a_missing_target_is_rejected(folder: Path, tmp_path: Path) -> None:
     """Ours: upstream begins a review of nothing."""
     assert await refused(CommitReviewTarget("1234567deadbeef"), folder) == (
         "target.sha",
@@ -122,7 +122,7 @@ async def test_what_is_not_there_is_refused(folder: Path, tmp_path: Path) -> Non
     )
 
 
-async def test_branches_without_a_common_past_are_refused(folder: Path) -> None:
+async def test_branches_without_a_common_ancestor_are_rejected(folder: Path) -> None:
     git(folder, "checkout", "--quiet", "--orphan", "other")
     commit(folder, "z.txt", "z\n")
     assert await refused(BaseBranchReviewTarget("main"), folder) == (

@@ -10,7 +10,7 @@ from treadle.engine.terminals.output_file import OutputFile
 from treadle.sandbox.limits import CommandLimits
 
 
-async def test_waiting_for_what_has_just_been_written_does_not_hold_the_loop(
+async def test_waiting_for_a_finished_write_does_not_block_the_loop(
     tmp_path: Path,
 ) -> None:
     with ThreadPoolExecutor(1) as executor:

@@ -44,7 +44,7 @@ def test_commands_of_the_user_keep_their_colours() -> None:
 
 
 @pytest.mark.parametrize("name", ["fish", "/bin/fish", "python3", ""])
-def test_what_is_no_shell_is_not_run(name: str) -> None:
+def test_a_program_that_is_not_a_shell_does_not_run(name: str) -> None:
     assert find_shell(name) == "/bin/sh"
 
 

@@ -37,7 +37,7 @@ async def test_an_expired_timeout_is_reported() -> None:
     assert steps == ["answered"]
 
 
-async def test_no_time_runs_out_during_a_question() -> None:
+async def test_no_timeout_expires_during_a_server_request() -> None:
     steps: list[str] = []
 
     with pytest.raises(TimeoutError):
@@ -46,8 +46,8 @@ async def test_no_time_runs_out_during_a_question() -> None:
     assert steps == ["answered"]
 
 
-async def test_a_wait_that_begins_during_a_question_has_its_time_after_it() -> None:
-    timeout, steps = PausableTimeout(), list[str]()
+async def test_a_wait_that_starts_during_a_server_request_gets_its_time_afterwards() -> None:
+    patience, steps = PausableTimeout(), list[str]()
 
     async with asyncio.TaskGroup() as tasks:
         with timeout.paused():
@@ -66,8 +66,8 @@ async def _expires(timeout: PausableTimeout, steps: list[str]) -> None:
     steps.append("expired")
 
 
-async def test_a_wait_without_end_has_none_after_a_question_either() -> None:
-    timeout = PausableTimeout()
+async def test_a_wait_without_timeout_stays_so_after_a_server_request() -> None:
+    patience = PausableTimeout()
 
     async with timeout.limit(None):
         with timeout.paused():

@@ -22,7 +22,7 @@ def words(command: str, code: int, output: str) -> str:
     return text + re.escape(f"{output}\n</result>\n</user_shell_command>")
 
 
-async def test_a_command_of_the_user_is_a_turn_of_its_own(home: Path) -> None:
+async def test_a_user_command_is_a_separate_turn(home: Path) -> None:
     """Upstream: thread/shellCommand, idle thread."""
     async with bench(home, **READ_ONLY) as b:
         script = "echo one > written; echo two >&2; exit 4"
@@ -71,7 +71,7 @@ async def test_a_command_of_the_user_is_a_turn_of_its_own(home: Path) -> None:
         assert after == "after"
 
 
-async def test_a_command_beside_a_turn_joins_it_and_the_model_is_asked_again(home: Path) -> None:
+async def test_a_user_command_during_a_turn_joins_it_and_causes_a_model_request(home: Path) -> None:
     """Upstream: thread/shellCommand during an active turn."""
     async with bench(home, **READ_ONLY) as b:
         gate = asyncio.Event()
@@ -163,7 +163,7 @@ async def test_input_given_meanwhile_goes_to_the_model_afterwards(home: Path) ->
     [("a\0b", "embedded null byte"), ("x" * 200_000, "Argument list too long (os error 7)")],
     ids=["null", "long"],
 )
-async def test_a_command_that_no_process_can_be_given_ends_with_the_reason(
+async def test_a_command_that_cannot_be_passed_to_a_process_ends_with_the_reason(
     home: Path, script: str, reason: str
 ) -> None:
     async with bench(home, **READ_ONLY) as b:
@@ -186,7 +186,7 @@ async def test_a_command_that_no_process_can_be_given_ends_with_the_reason(
         ),
     ],
 )
-async def test_impossible_commands_are_refused(
+async def test_invalid_commands_are_rejected(
     home: Path, params: JsonValue, code: int, message: str
 ) -> None:
     async with bench(home, **READ_ONLY) as b:

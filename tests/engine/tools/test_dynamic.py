@@ -119,7 +119,7 @@ WIDE = "n" * 65
         ),
     ],
 )
-async def test_a_tool_that_cannot_be_offered_is_refused_with_its_field_named(
+async def test_an_invalid_tool_is_rejected_with_the_name_of_its_field(
     client: Client, tool: JsonValue, path: str, message: str
 ) -> None:
     """The words are upstream's."""
@@ -139,7 +139,7 @@ async def test_a_tool_that_cannot_be_offered_is_refused_with_its_field_named(
         ),
     ],
 )
-async def test_two_tools_of_one_name_are_refused(
+async def test_two_tools_of_one_name_are_rejected(
     client: Client, tools: JsonValue, message: str
 ) -> None:
     refused = await client.refusal("thread/start", {"dynamicTools": tools})
@@ -147,7 +147,7 @@ async def test_two_tools_of_one_name_are_refused(
     assert (refused.message, refused.kind) == (message, "invalidParams")
 
 
-async def test_tools_brought_on_resume_are_checked_and_nothing_changes_if_one_is_bad(
+async def test_tools_on_resume_are_validated_and_nothing_changes_if_one_is_invalid(
     client: Client, model: ScriptedModel
 ) -> None:
     thread_id = await client.start(dynamicTools=[function("kept")])
@@ -221,7 +221,7 @@ async def test_the_older_flat_spelling_of_a_namespace_means_the_same(
         ({"type": "wat", "properties": {"a": {}}}, {"type": "object", "properties": {"a": {}}}),
     ],
 )
-async def test_a_schema_that_providers_would_refuse_is_completed(
+async def test_a_schema_that_providers_would_reject_is_completed(
     client: Client, model: ScriptedModel, schema: JsonValue, parameters: JsonValue
 ) -> None:
     thread_id = await client.start(dynamicTools=[function("a", inputSchema=schema)])
@@ -231,7 +231,7 @@ async def test_a_schema_that_providers_would_refuse_is_completed(
     assert offered(model, "a") == [shown("a", parameters)]
 
 
-async def test_a_client_cannot_take_the_place_of_a_tool_of_ours(
+async def test_a_client_tool_cannot_replace_a_built_in_tool(
     client: Client, model: ScriptedModel
 ) -> None:
     thread_id = await client.start(dynamicTools=[function("view_image"), function("mine")])

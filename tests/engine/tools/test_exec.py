@@ -77,7 +77,7 @@ async def test_a_character_that_arrives_in_two_pieces_is_published_as_one(home: 
     assert output.endswith("Output:\ncafé\n")
 
 
-async def test_without_a_terminal_there_is_nothing_to_read(home: Path) -> None:
+async def test_without_a_terminal_stdin_is_empty(home: Path) -> None:
     async with bench(home, **FREE) as b:
         _, output = await b.call("exec_command", {"cmd": "cat"})
 
@@ -133,7 +133,7 @@ async def test_a_command_that_cannot_be_passed_to_a_process_is_reported_to_the_m
 
 
 @pytest.mark.parametrize("arguments", ["nonsense", {"foo": 1}, {"cmd": 7}, {"cmd": ["ls"]}])
-async def test_arguments_that_cannot_be_read_are_refused(home: Path, arguments: JsonValue) -> None:
+async def test_invalid_arguments_are_rejected(home: Path, arguments: JsonValue) -> None:
     async with bench(home, **FREE) as b:
         messages, output = await b.call("exec_command", arguments)
 
@@ -156,7 +156,7 @@ async def test_long_output_is_cut_in_the_middle(home: Path) -> None:
     assert ended["aggregatedOutput"] == numbers
 
 
-async def test_a_flood_is_kept_within_bounds_and_the_turn_goes_on(home: Path) -> None:
+async def test_a_flood_of_output_is_bounded_and_the_turn_continues(home: Path) -> None:
     async with bench(home, **FREE) as b:
         script = "head -c 100000000 /dev/zero | tr '\\0' x; echo end"
         messages, output = await b.call("exec_command", {"cmd": script, "yield_time_ms": 30000})
@@ -205,7 +205,7 @@ async def test_a_command_that_leaves_a_daemon_behind_is_over_when_it_says_so(hom
         assert "Process exited with code 0" in output
 
 
-async def test_commands_see_no_variables_but_those_allowed(home: Path) -> None:
+async def test_commands_see_only_the_allowed_variables(home: Path) -> None:
     policy = """
         shell_environment_policy = {inherit = "core", set = {ADDED = "yes"}, exclude = ["USER"]}
     """

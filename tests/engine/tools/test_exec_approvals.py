@@ -96,7 +96,7 @@ async def test_a_command_that_the_sandbox_stops_is_reported_to_the_model(home: P
     assert not (b.stage.workspace / "made").exists()
 
 
-async def test_after_a_failure_the_user_may_let_it_run_without_the_sandbox(home: Path) -> None:
+async def test_after_a_failure_the_user_may_accept_a_run_without_the_sandbox(home: Path) -> None:
     async with bench(home, approvalPolicy="on-failure", sandbox="read-only") as b:
         wanted = {"cmd": "touch made && echo done", "login": False}
         turn_id = await b.begin("exec_command", wanted)
@@ -115,7 +115,7 @@ async def test_after_a_failure_the_user_may_let_it_run_without_the_sandbox(home:
     assert re.match(exited(0, 2, "done\n"), b.output())
 
 
-async def test_after_a_failure_the_user_may_leave_it_at_that(home: Path) -> None:
+async def test_after_a_failure_the_user_may_decline_a_retry(home: Path) -> None:
     async with bench(home, approvalPolicy="on-failure", sandbox="read-only") as b:
         turn_id = await b.begin("exec_command", {"cmd": "touch made", "login": False})
         messages = await b.client.until("item/commandExecution/requestApproval")

@@ -36,7 +36,7 @@ async def typed(
     return asked["params"], await on.client.end_of(turn_id)
 
 
-async def test_the_user_is_asked_what_is_typed_into_a_command_outside_the_sandbox(
+async def test_input_to_a_command_outside_the_sandbox_needs_approval(
     home: Path,
 ) -> None:
     async with bench(home, **POLICY) as on:
@@ -75,7 +75,7 @@ async def test_the_user_is_asked_what_is_typed_into_a_command_outside_the_sandbo
         ({"error": {"code": 1, "message": "no"}}, "write_stdin rejected: approval request failed"),
     ],
 )
-async def test_what_is_not_approved_is_not_typed_and_the_command_lives(
+async def test_input_that_is_not_approved_is_not_sent_and_the_command_keeps_running(
     home: Path, reply: JsonValue, output: str
 ) -> None:
     async with bench(home, **POLICY) as on:
@@ -97,14 +97,14 @@ async def test_cancel_ends_the_turn_and_leaves_the_command_of_the_earlier_one(ho
     assert commands(messages) == []
 
 
-async def test_looking_needs_no_approval(home: Path) -> None:
+async def test_reading_output_needs_no_approval(home: Path) -> None:
     async with bench(home, **POLICY) as on:
         session = await free_shell(on)
         messages, _ = await on.call("write_stdin", {"session_id": session, "chars": ""}, "call-2")
     assert ASK not in outline(messages)
 
 
-async def test_a_command_inside_the_sandbox_is_typed_into_unasked(home: Path) -> None:
+async def test_input_to_a_sandboxed_command_needs_no_approval(home: Path) -> None:
     async with bench(home, **POLICY) as on:
         _, output = await on.call("exec_command", SHELL)
         arguments = {"session_id": session_of(output), "chars": "exit\n"}

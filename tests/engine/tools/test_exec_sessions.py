@@ -65,7 +65,7 @@ async def test_input_to_a_session_is_published_and_answered(home: Path) -> None:
 
 
 @pytest.mark.parametrize("sandbox", ["danger-full-access", "read-only"])
-async def test_a_session_without_a_terminal_takes_no_input_but_an_interrupt(
+async def test_a_session_without_a_terminal_accepts_only_an_interrupt(
     home: Path, sandbox: str
 ) -> None:
     """Upstream's words."""
@@ -84,7 +84,7 @@ async def test_a_session_without_a_terminal_takes_no_input_but_an_interrupt(
         assert [item["exitCode"] for item in commands(messages)] == [130]
 
 
-async def test_what_a_session_printed_unseen_is_read_once(home: Path) -> None:
+async def test_unread_output_of_a_session_is_returned_once(home: Path) -> None:
     async with bench(home, **FREE) as b:
         script = "read; echo one; read; echo two"
         arguments = {"cmd": script, "tty": True, "yield_time_ms": 1}
@@ -125,7 +125,7 @@ async def test_a_command_outlives_its_turn_and_is_still_published(home: Path) ->
         assert re.match(exited(0, 2, "late\n"), output)
 
 
-async def test_a_client_that_comes_later_sees_what_still_runs(home: Path) -> None:
+async def test_a_client_that_joins_later_sees_running_commands(home: Path) -> None:
     async with bench(home, **FREE) as b:
         arguments = {"cmd": "echo so far; exec sleep 60", "yield_time_ms": 1000}
         await b.call("exec_command", arguments)
@@ -203,7 +203,7 @@ async def test_an_interrupt_leaves_what_earlier_turns_started(home: Path) -> Non
         assert [terminal["itemId"] for terminal in listed["data"]] == ["call-1"]
 
 
-async def test_nothing_runs_on_when_the_server_ends(home: Path) -> None:
+async def test_no_command_outlives_the_server(home: Path) -> None:
     async with bench(home, **FREE) as b:
         await b.call("exec_command", {"cmd": "sleep 1000; true", "yield_time_ms": 250})
         listed = await b.client.ask("thread/backgroundTerminals/list", {"threadId": b.thread_id})
@@ -217,7 +217,7 @@ async def test_nothing_runs_on_when_the_server_ends(home: Path) -> None:
         assert statuses == ["failed"]
 
 
-async def test_no_more_than_64_sessions_are_kept(home: Path) -> None:
+async def test_at_most_64_sessions_are_kept(home: Path) -> None:
     """Upstream: the one that was used longest ago has to go."""
     async with bench(home, **FREE) as b:
         wanted: JsonValue = {"cmd": "exec sleep 1000", "yield_time_ms": 250, "login": False}
@@ -233,7 +233,7 @@ async def test_no_more_than_64_sessions_are_kept(home: Path) -> None:
         assert len(listed["data"]) == 64
 
 
-async def test_what_a_turn_left_running_goes_when_the_turn_is_taken_back(home: Path) -> None:
+async def test_commands_of_a_turn_end_when_the_turn_is_rolled_back(home: Path) -> None:
     async with bench(home, **FREE) as b:
         await b.client.run(b.thread_id)
         await b.call("exec_command", {"cmd": "exec sleep 1000", "yield_time_ms": 250})
@@ -245,7 +245,7 @@ async def test_what_a_turn_left_running_goes_when_the_turn_is_taken_back(home: P
         assert len((await b.client.read(b.thread_id))["turns"]) == 1
 
 
-async def test_what_a_free_command_left_running_ends_with_the_interrupted_turn(
+async def test_processes_of_an_unsandboxed_command_end_with_the_interrupted_turn(
     home: Path, tmp_path: Path
 ) -> None:
     pid_file = tmp_path / "pid"
@@ -268,7 +268,7 @@ async def test_what_a_free_command_left_running_ends_with_the_interrupted_turn(
         wait_until_gone(left)
 
 
-async def test_a_command_that_does_not_read_does_not_hold_up_the_turn(home: Path) -> None:
+async def test_a_command_that_does_not_read_does_not_block_the_turn(home: Path) -> None:
     async with bench(home, **FREE) as b:
         slow = {"cmd": "stty raw; sleep 600", "tty": True, "yield_time_ms": 250}
         _, output = await b.call("exec_command", slow)

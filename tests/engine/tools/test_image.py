@@ -79,7 +79,7 @@ async def test_the_model_receives_the_image_and_clients_an_item(home: Path, fold
         (b'<svg xmlns="http://www.w3.org/2000/svg"/>', None),
     ],
 )
-def test_a_picture_is_known_by_its_bytes_and_a_torn_one_is_none(
+def test_an_image_is_recognized_by_its_bytes_and_a_truncated_one_is_rejected(
     data: bytes, kind: str | None
 ) -> None:
     assert media_type(data) == kind
@@ -127,7 +127,7 @@ async def test_the_name_of_the_file_does_not_matter(home: Path, folder: Path) ->
         ({"path": "a\0b"}, "unable to read image at `{folder}/a\0b`: "),
     ],
 )
-async def test_what_cannot_be_shown_is_refused_in_clear_words(
+async def test_an_invalid_image_is_rejected_with_a_clear_message(
     home: Path, folder: Path, arguments: JsonValue, output: str
 ) -> None:
     (folder / "inner").mkdir()
@@ -150,9 +150,7 @@ async def test_a_model_without_image_input_gets_an_error(home: Path, folder: Pat
     assert given["output"] == "view_image is not allowed because you do not support image inputs"
 
 
-async def test_a_picture_that_commands_could_not_read_is_not_shown_either(
-    home: Path, folder: Path
-) -> None:
+async def test_an_image_that_commands_could_not_read_is_not_shown(home: Path, folder: Path) -> None:
     outside = home.parent / "outside.png"
     outside.write_bytes(PNG)
     (folder / "inside.png").write_bytes(PNG)

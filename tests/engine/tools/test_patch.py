@@ -245,7 +245,7 @@ async def test_an_impossible_patch_is_reported_to_the_model_only(
         assert params_of(events, "turn/diff/updated") == []
 
 
-async def test_an_edit_that_fails_leaves_nothing_behind_and_is_shown_as_failed(home: Path) -> None:
+async def test_a_failed_edit_changes_nothing_and_is_shown_as_failed(home: Path) -> None:
     text = patch("*** Add File: n.txt", "+x", "*** Add File: a.txt/under", "+x")
     async with scene(home, [text]) as s:
         messages = await s.run()
@@ -267,7 +267,7 @@ async def test_an_edit_that_fails_leaves_nothing_behind_and_is_shown_as_failed(h
         ({"result": {"decision": "perhaps"}}, "declined", "approval request failed"),
     ],
 )
-async def test_the_user_is_asked_and_the_answer_counts(
+async def test_the_answer_of_the_user_decides(
     home: Path, answer: JsonValue, status: str, output: str
 ) -> None:
     async with scene(home, [GREETING], policy="untrusted") as s:
@@ -299,7 +299,7 @@ async def test_cancelling_ends_the_turn_and_declines_the_edits(home: Path) -> No
         assert s.files() == {"a.txt": "hello\n"}
 
 
-async def test_interrupting_while_the_user_thinks_declines_the_edits(home: Path) -> None:
+async def test_interrupting_during_an_approval_declines_the_edits(home: Path) -> None:
     async with scene(home, [GREETING], policy="untrusted") as s:
         turn_id, _, _ = await s.ask()
         await s.client.ask("turn/interrupt", {"threadId": s.thread_id, "turnId": turn_id})
@@ -310,7 +310,7 @@ async def test_interrupting_while_the_user_thinks_declines_the_edits(home: Path)
         assert s.files() == {"a.txt": "hello\n"}
 
 
-async def test_a_file_approved_for_the_session_is_not_asked_about_again(home: Path) -> None:
+async def test_a_file_approved_for_the_session_needs_no_further_approval(home: Path) -> None:
     again = patch("*** Update File: new.txt", "-one", "+ONE")
     async with scene(home, [GREETING, again], policy="untrusted") as s:
         turn_id, question, _ = await s.ask()
@@ -321,7 +321,7 @@ async def test_a_file_approved_for_the_session_is_not_asked_about_again(home: Pa
         assert s.files() == {"a.txt": "goodbye\n", "new.txt": "ONE\ntwo\n"}
 
 
-async def test_a_path_outside_may_be_written_when_the_user_says_so(home: Path) -> None:
+async def test_a_path_outside_may_be_written_with_approval(home: Path) -> None:
     text = patch("*** Add File: out/x", "+x", "*** Add File: ../beside.txt", "+y")
     outside = home.parent / "outside"
     outside.mkdir()
@@ -336,7 +336,7 @@ async def test_a_path_outside_may_be_written_when_the_user_says_so(home: Path) -
         assert (home.parent / "beside.txt").read_text("utf-8") == "y\n"
 
 
-async def test_what_was_approved_is_applied_to_the_file_as_it_is_then(home: Path) -> None:
+async def test_an_approved_patch_applies_to_the_current_file(home: Path) -> None:
     async with scene(home, [GREETING], policy="untrusted") as s:
         turn_id, question, _ = await s.ask()
         (s.folder / "a.txt").write_text("first\nhello\n", "utf-8")
@@ -346,7 +346,7 @@ async def test_what_was_approved_is_applied_to_the_file_as_it_is_then(home: Path
         assert s.files() == {"a.txt": "first\ngoodbye\n", "new.txt": "one\ntwo\n"}
 
 
-async def test_what_was_approved_but_does_not_fit_any_more_fails(home: Path) -> None:
+async def test_an_approved_patch_that_no_longer_matches_fails(home: Path) -> None:
     async with scene(home, [GREETING], policy="untrusted") as s:
         turn_id, question, _ = await s.ask()
         (s.folder / "a.txt").write_text("other\n", "utf-8")
@@ -359,7 +359,7 @@ async def test_what_was_approved_but_does_not_fit_any_more_fails(home: Path) -> 
         assert s.files() == {"a.txt": "other\n"}
 
 
-async def test_what_was_approved_is_not_made_elsewhere_through_a_new_link(home: Path) -> None:
+async def test_an_approved_patch_does_not_follow_a_new_link(home: Path) -> None:
     outside = home.parent / "outside"
     outside.mkdir()
     async with scene(home, [patch("*** Add File: d/x", "+x")], policy="untrusted") as s:
@@ -387,7 +387,7 @@ async def test_two_patches_in_one_answer_are_applied_one_after_the_other(home: P
     ("model", "kind"),
     [("gpt-5.5", "custom"), ("claude-opus-4-8", "function"), ("mock-model", "function")],
 )
-async def test_each_model_is_offered_the_form_that_it_takes(
+async def test_each_model_is_offered_the_form_that_it_supports(
     home: Path, model: str, kind: str
 ) -> None:
     async with scene(home, ["garbage"]) as s:

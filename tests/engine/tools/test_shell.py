@@ -38,7 +38,7 @@ async def test_the_tools_depend_on_the_feature_and_the_model(
 
 @pytest.mark.parametrize("more", ["", CLASSIC])
 @pytest.mark.parametrize("params", [{}, KNOWN])
-async def test_the_older_tools_are_understood_where_they_are_not_offered(
+async def test_the_older_tools_work_where_they_are_not_offered(
     home: Path, more: str, params: JsonValue
 ) -> None:
     """Upstream 0.118: a model may go on as it did in an older history."""
@@ -63,7 +63,7 @@ async def test_a_clients_tool_may_have_the_name_of_one_that_is_not_offered(home:
         assert b.output() == "mine"
 
 
-async def test_shell_gives_json(home: Path) -> None:
+async def test_shell_returns_json(home: Path) -> None:
     """Upstream: streamed output and exit 3."""
     async with bench(home, CLASSIC, sandbox="danger-full-access") as b:
         argv = ["bash", "-c", "echo one; echo two >&2; exit 3"]
@@ -79,7 +79,7 @@ async def test_shell_gives_json(home: Path) -> None:
     assert streamed(messages) == ended["aggregatedOutput"] == "one\ntwo\n"
 
 
-async def test_shell_command_gives_text(home: Path) -> None:
+async def test_shell_command_returns_text(home: Path) -> None:
     """Upstream: shell_command, decision accept."""
     async with bench(home, CLASSIC, **KNOWN, sandbox="danger-full-access") as b:
         messages, output = await b.call("shell_command", {"command": "echo made", "login": False})

@@ -79,7 +79,7 @@ def names(model: ScriptedModel) -> list[str]:
     return [tool["name"] for space in spaces for tool in space["tools"]]
 
 
-async def test_a_model_without_a_search_of_its_own_searches_by_a_function(home: Path) -> None:
+async def test_a_model_without_native_search_searches_by_a_function(home: Path) -> None:
     script: list[Response] = [
         calls("tool_search", {"query": "ticket id"}, call_id="s1"),
         says("done"),
@@ -100,7 +100,7 @@ async def test_a_model_without_a_search_of_its_own_searches_by_a_function(home: 
         assert names(model) == ["find_ticket", "closeTicket"]
 
 
-async def test_a_tool_that_was_found_can_be_called_and_is_still_offered_after_a_restart(
+async def test_a_found_tool_can_be_called_and_is_offered_after_a_restart(
     home: Path,
 ) -> None:
     script: list[Response] = [
@@ -127,7 +127,7 @@ async def test_a_tool_that_was_found_can_be_called_and_is_still_offered_after_a_
         assert names(later) == ["listPeople"]
 
 
-async def test_a_model_with_a_search_of_its_own_gets_the_tools_as_its_output(home: Path) -> None:
+async def test_a_model_with_native_search_gets_the_tools_as_its_output(home: Path) -> None:
     script = [search({"query": "close", "limit": 1}), says("done")]
     async with conversing(home, script, "gpt-5.5") as (client, thread_id, model):
         await client.run(thread_id)
@@ -165,7 +165,7 @@ async def test_a_model_with_a_search_of_its_own_gets_the_tools_as_its_output(hom
         assert names(model) == []
 
 
-async def test_what_one_model_found_is_offered_to_another_that_takes_over(home: Path) -> None:
+async def test_tools_that_one_model_found_are_offered_to_the_next_model(home: Path) -> None:
     script = [search({"query": "close", "limit": 1}), says("done"), says("hello")]
     async with conversing(home, script, "gpt-5.5") as (client, thread_id, model):
         await client.run(thread_id)
@@ -175,7 +175,7 @@ async def test_what_one_model_found_is_offered_to_another_that_takes_over(home: 
 
 
 @pytest.mark.parametrize("arguments", [{"query": " "}, {"query": "x", "limit": 0}, {}, None])
-async def test_a_search_for_nothing_finds_nothing(home: Path, arguments: JsonValue) -> None:
+async def test_an_empty_search_finds_nothing(home: Path, arguments: JsonValue) -> None:
     script = [search(arguments), says("done")]
     async with conversing(home, script, "gpt-5.5") as (client, thread_id, model):
         await client.run(thread_id)
@@ -191,7 +191,7 @@ async def test_a_search_for_nothing_finds_nothing(home: Path, arguments: JsonVal
         ({"query": "zeppelin"}, '{"tools":[]}'),
     ],
 )
-async def test_a_function_that_searches_for_nothing_says_so(
+async def test_an_empty_search_by_function_is_answered_with_the_reason(
     home: Path, arguments: JsonValue, output: str
 ) -> None:
     async with conversing(home, [calls("tool_search", arguments), says("done")]) as (
@@ -213,7 +213,7 @@ async def test_without_deferred_tools_there_is_no_search(home: Path) -> None:
         assert "tool_search" not in str(model.requests[0].tools)
 
 
-async def test_the_tools_of_an_mcp_server_can_be_left_to_the_search_and_work_once_found(
+async def test_tools_of_an_mcp_server_can_be_deferred_and_work_once_found(
     home: Path,
 ) -> None:
     async with staged(home) as stage:
@@ -236,7 +236,7 @@ async def test_the_tools_of_an_mcp_server_can_be_left_to_the_search_and_work_onc
         assert "echo: hello" in str(stage.model.requests[-1].outputs()["c1"])
 
 
-def test_a_provider_that_knows_functions_only_is_offered_the_search_as_one() -> None:
+def test_a_provider_that_supports_only_functions_gets_the_search_as_one() -> None:
     search = ToolSearch([], Workers("texts", 1), is_native=True).spec()
 
     (made,) = Functions([search]).all

@@ -112,7 +112,7 @@ async def test_clients_see_a_search_begin_and_end(home: Path) -> None:
         }
 
 
-async def test_a_model_that_calls_the_search_as_a_function_is_refused(home: Path) -> None:
+async def test_a_web_search_called_as_a_function_is_rejected(home: Path) -> None:
     async with staged(home) as stage:
         client = await stage.client()
         thread_id = await client.start()
