@@ -219,12 +219,15 @@ async def test_a_second_turn_that_joins_the_first_ends_with_it(scene: Scene) -> 
 
 async def _two_turns_at_once(scene: Scene) -> list[TurnResult[None]]:
     gate = asyncio.Event()
+    # A previous attempt may have left a reply.
+    scene.model.replies.clear()
     scene.model.plays(says("half", "m1", ["half"], gate), says("both", "m2"))
     async with scene.client() as client:
         thread = await client.start_thread()
         first = await thread.start_turn("one")
-        while not isinstance(await anext(first), AgentMessageDelta):
-            pass
+        async for event in first:
+            if isinstance(event, AgentMessageDelta):
+                break
         second = await thread.start_turn("two")
         gate.set()
         return [await first.result(), await second.result()]

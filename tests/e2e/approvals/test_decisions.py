@@ -88,7 +88,7 @@ async def test_an_amendment_that_cannot_be_stored_applies_to_this_command(home: 
 
     assert [item["status"] for item in commands(messages)] == ["completed"]
     (warning,) = params_of(messages, "warning")
-    assert warning["message"].startswith("the rule was not stored: ")
+    assert warning["message"].startswith("failed to store the rule: ")
     assert (workspace / "a").exists()
 
 

@@ -40,7 +40,10 @@ async def test_a_server_is_reported_as_starting_and_ready_after_the_thread(stage
     [
         ({"command": "/no/such/program"}, "No such file or directory (os error 2)"),
         ({"command": "sh", "args": ["-c", "echo bad luck >&2"]}, "bad luck"),
-        ({"command": "echo", "args": ["this is not JSON"]}, "wrote what is no message"),
+        (
+            {"command": "echo", "args": ["this is not JSON"]},
+            "wrote something that is not a protocol message",
+        ),
         ({"url": "http://127.0.0.1:9/mcp"}, "error sending request for url"),
         ({"url": "http://127.0.0.1:9", "bearer_token_env_var": "NO_SUCH"}, "NO_SUCH is not set"),
         ({"command": "sh", "cwd": "/no/such/folder"}, "Not a directory (os error 20)"),
@@ -273,4 +276,4 @@ async def test_without_the_sdk_a_server_fails_with_the_remedy(home: Path) -> Non
             server = (await settled(client, "mini"))["mini"]
 
     assert server["status"] == "failed"
-    assert server["error"].endswith("to add it: pip install 'treadle[mcp]'")
+    assert server["error"].endswith("to install it: pip install 'treadle[mcp]'")

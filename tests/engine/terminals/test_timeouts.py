@@ -47,7 +47,7 @@ async def test_no_timeout_expires_during_a_server_request() -> None:
 
 
 async def test_a_wait_that_starts_during_a_server_request_gets_its_time_afterwards() -> None:
-    patience, steps = PausableTimeout(), list[str]()
+    timeout, steps = PausableTimeout(), list[str]()
 
     async with asyncio.TaskGroup() as tasks:
         with timeout.paused():
@@ -67,7 +67,7 @@ async def _expires(timeout: PausableTimeout, steps: list[str]) -> None:
 
 
 async def test_a_wait_without_timeout_stays_so_after_a_server_request() -> None:
-    patience = PausableTimeout()
+    timeout = PausableTimeout()
 
     async with timeout.limit(None):
         with timeout.paused():

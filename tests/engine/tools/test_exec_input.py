@@ -121,6 +121,6 @@ async def test_without_approvals_input_to_a_freer_command_is_denied(home: Path) 
         arguments = {"session_id": session_of(output), "chars": "touch a\n"}
         messages, said = await on.call("write_stdin", arguments, "call-2")
         workspace = on.stage.workspace
-    assert said.startswith("write_stdin rejected: the terminal may do more than the sandbox allows")
+    assert said.startswith("write_stdin rejected: the terminal has more permissions than the")
     assert params_of(messages, TYPED) == []
     assert not (workspace / "a").exists()
