@@ -24,6 +24,7 @@ from treadle.engine.mcp.connection.limits import (
     LONG_MESSAGE_BYTES,
     MAX_MESSAGE_BYTES,
     MAX_QUESTIONS,
+    MAX_UNREAD,
     MAX_VALUES,
 )
 from treadle.engine.mcp.connection.requests import error_text
@@ -157,6 +158,18 @@ async def test_a_call_with_too_many_elicitations_fails(stage: Stage, tool: str) 
     sent = await client.end_of(turn_id)
 
     why = f"the MCP server asked more than {MAX_QUESTIONS} questions during tools/call"
+    assert item_of(sent)["error"]["message"].endswith(why)
+    assert sent[-1]["params"]["turn"]["status"] == "completed"
+
+
+@pytest.mark.parametrize("tool", ["pings", "roots", "unknown"])
+async def test_a_server_that_does_not_read_its_answers_is_closed(stage: Stage, tool: str) -> None:
+    """The SDK held a task for each answer: 500 MB after eight seconds."""
+    client, thread_id = await ready(stage)
+    stage.model.plays(calls(f"mcp__flood__{tool}", {}))
+    sent = await client.run(thread_id)
+
+    why = f"it sent requests and left {MAX_UNREAD} answers unread"
     assert item_of(sent)["error"]["message"].endswith(why)
     assert sent[-1]["params"]["turn"]["status"] == "completed"
 

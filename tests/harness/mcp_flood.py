@@ -15,6 +15,7 @@ from typing import Any
 MIB = 1024 * 1024
 FORM = {"type": "object", "properties": {}}
 IDS = count()
+REQUESTS = {"pings": "ping", "roots": "roots/list", "unknown": "no/such/method"}
 
 
 def write(line: str) -> None:
@@ -65,6 +66,10 @@ def call(id_: int, params: Any) -> None:  # noqa: ANN401 - any JSON
             progress = {"progressToken": token, "progress": step, "message": words}
             send(method="notifications/progress", params=progress)
         reply(id_, "echo")
+    elif name in REQUESTS:
+        # More than both pipes hold; the answers are not read meanwhile.
+        for number in range(20_000):
+            send(id=f"p{number}", method=REQUESTS[name])
     elif name == "endless":
         while True:
             sys.stdout.write("x" * MIB)
@@ -81,7 +86,7 @@ def ask() -> None:
 def main() -> None:
     """Serve until the client closes stdin."""
     names = ["ask", "ask_at_once", "progress", "endless", "echo", "large", "long", "parts"]
-    names += ["long_structure", "values", "marks", "nested", "surrogate", "digits"]
+    names += [*REQUESTS, "long_structure", "values", "marks", "nested", "surrogate", "digits"]
     reads = {"readOnlyHint": True}
     tools = [{"name": name, "inputSchema": FORM, "annotations": reads} for name in names]
     about = {

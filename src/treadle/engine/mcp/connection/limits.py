@@ -22,6 +22,9 @@ MAX_VALUES: Final = 200_000
 MAX_QUESTIONS: Final = 50
 """The most elicitations of a server during one call."""
 
+MAX_UNREAD: Final = 2_000
+"""The most messages that wait for a server to read them; the SDK holds a task for each answer."""
+
 LONG_MESSAGE_BYTES: Final = 256 * 1024
 """Larger messages are checked and decoded in a thread."""
 

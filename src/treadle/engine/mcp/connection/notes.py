@@ -18,6 +18,8 @@ class Notes:
         self.is_lost_session = False
         # The server wrote something that is not a message.
         self.is_malformed = False
+        # The server sends requests and does not read the answers.
+        self.is_not_reading = False
         # Secrets of requests, which errors and logs must not contain.
         self.secrets = Secrets()
         self._stderr = b""

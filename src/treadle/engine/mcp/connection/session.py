@@ -21,6 +21,8 @@ from treadle.engine.mcp.connection.limits import MALFORMED, MAX_QUESTIONS, is_ow
 from treadle.engine.mcp.connection.notes import Notes
 from treadle.engine.mcp.connection.transport import (
     NO_MESSAGE,
+    NOT_READING,
+    OutgoingStream,
     WatchedStream,
     describe,
     open_streams,
@@ -180,6 +182,8 @@ class McpSession:
 
     def _lost_text(self) -> str:
         text = f"the MCP server '{self.name}' ended before it answered"
+        if self.notes.is_not_reading:
+            return f"{text}: {NOT_READING}"
         if self.notes.is_malformed:
             return f"{text}: {NO_MESSAGE}"
         return f"{text}: {self.notes.stderr_tail}" if self.notes.stderr_tail else text
@@ -211,10 +215,11 @@ class McpSession:
                 notes=self.notes,
             )
         )
+        outgoing = OutgoingStream(writing)
         client = self._client = await stack.enter_async_context(
             ClientSession(
-                WatchedStream(reading, self.notes, self.end),
-                writing,
+                WatchedStream(reading, outgoing, self.notes, self.end),
+                outgoing,
                 elicitation_callback=self._elicit,
                 message_handler=self._on_message,
                 client_info=CLIENT,

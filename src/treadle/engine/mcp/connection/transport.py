@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import Final, Self
 
+import anyio
 import httpx2
 import mcp_types as types
 from mcp.client.streamable_http import streamable_http_client
@@ -19,7 +20,7 @@ from pydantic import ValidationError
 
 from treadle.engine.mcp.config import BadServer, ServerConfig
 from treadle.engine.mcp.connection.http_bodies import UNCOMPRESSED, Bodies
-from treadle.engine.mcp.connection.limits import MALFORMED, MAX_MESSAGE_BYTES
+from treadle.engine.mcp.connection.limits import MALFORMED, MAX_MESSAGE_BYTES, MAX_UNREAD
 from treadle.engine.mcp.connection.notes import Notes
 from treadle.engine.mcp.connection.requests import error_text, recording_hook
 from treadle.engine.mcp.connection.stdio import Incoming, over_stdio
@@ -29,6 +30,7 @@ from treadle.support.text.urls import without_secrets
 CONNECT_SECONDS: Final = 30.0
 _SESSION: Final = "mcp-session-id"
 NO_MESSAGE: Final = "the server wrote something that is not a protocol message"
+NOT_READING: Final = f"it sent requests and left {MAX_UNREAD} answers unread"
 
 Streams = tuple[ReadStream[Incoming], WriteStream[SessionMessage]]
 
@@ -84,16 +86,62 @@ async def _over_http(
         yield streams
 
 
+class OutgoingStream:
+    """A stream of messages to a server that counts the messages waiting to be read.
+
+    The SDK starts a task for each request of a server, so a server that sends requests and does not
+    read the answers would fill the memory.
+    """
+
+    def __init__(self, stream: WriteStream[SessionMessage]) -> None:
+        self.is_overrun = False
+        self._stream = stream
+        self._waiting = 0
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Send a message, unless the stream is overrun: then the session is about to end."""
+        self.is_overrun = self.is_overrun or self._waiting >= MAX_UNREAD
+        if self.is_overrun:
+            return
+        self._waiting += 1
+        try:
+            await self._stream.send(item)
+        finally:
+            self._waiting -= 1
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        return await self._stream.__aexit__(kind, error, traceback)
+
+
 class WatchedStream:
     """A stream of messages that reports its end, which the SDK does not.
 
-    A malformed answer becomes an error for its request, which the SDK would let time out.
+    A malformed answer becomes an error for its request, which the SDK would let time out. The
+    stream ends when the answers to the server's own requests pile up in `outgoing`.
     """
 
     def __init__(
-        self, stream: ReadStream[Incoming], notes: Notes, on_end: Callable[[], None]
+        self,
+        stream: ReadStream[Incoming],
+        outgoing: OutgoingStream,
+        notes: Notes,
+        on_end: Callable[[], None],
     ) -> None:
         self._stream = stream
+        self._outgoing = outgoing
         self._notes = notes
         self._on_end = on_end
 
@@ -104,6 +152,8 @@ class WatchedStream:
 
     async def receive(self) -> Incoming:
         """The next message."""
+        if self._is_overrun():
+            raise anyio.EndOfStream
         try:
             return self._read(await self._stream.receive())
         except BaseException:
@@ -127,7 +177,15 @@ class WatchedStream:
     def __aiter__(self) -> WatchedStream:
         return self
 
+    def _is_overrun(self) -> bool:
+        if self._outgoing.is_overrun:
+            self._notes.is_not_reading = True
+            self._on_end()
+        return self._outgoing.is_overrun
+
     async def __anext__(self) -> Incoming:
+        if self._is_overrun():
+            raise StopAsyncIteration
         try:
             return self._read(await self._stream.__anext__())
         except BaseException:
@@ -186,6 +244,8 @@ def _described(error: BaseException, config: ServerConfig, notes: Notes) -> str:
     if isinstance(error, httpx2.HTTPError):
         url = without_secrets(str(config.url))
         return f"error sending request for url ({url}): {error_text(error)}"
+    if notes.is_not_reading:
+        return NOT_READING
     if notes.is_malformed:
         return f"handshaking with MCP server failed: {NO_MESSAGE}"
     text = f"handshaking with MCP server failed: {summarize(error)}"
