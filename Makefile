@@ -17,10 +17,7 @@ ifneq ($(READY),$(CURDIR))
 .PHONY: $(STAMP)
 endif
 
-# The folders whose words have been edited; the others follow.
-WORDS := README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs benchmarks scripts/generate \
-	$(addprefix src/treadle/,cli client config connection jsonrpc protocol server shell support \
-	testing transport unattended wink)
+WORDS := README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs benchmarks scripts src tests
 
 .PHONY: help setup demo test check generate format bench clean
 

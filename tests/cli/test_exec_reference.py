@@ -206,11 +206,11 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 async def test_both_programs_print_the_same_events(tmp_path: Path, name: str) -> None:
     case = CASES[name]
-    told = {}
+    runs = {}
     for kind, program in BOTH.items():
         async with bench(program, tmp_path, case.config) as at:
-            told[kind] = [(ran.exit_code, shown(case, ran)) for ran in await case.steps(at)]
-    assert told["treadle"] == told["reference"]
+            runs[kind] = [(ran.exit_code, shown(case, ran)) for ran in await case.steps(at)]
+    assert runs["treadle"] == runs["reference"]
 
 
 def shown(case: Case, ran: Ran) -> JsonValue:
@@ -238,11 +238,11 @@ MISTAKES: dict[str, tuple[list[str], bytes]] = {
     "an unknown color": ([ANYWHERE, "--color", "nope", "hi"], b""),
     "no prompt": ([ANYWHERE], b""),
     "a blank prompt": ([ANYWHERE, "-"], b" \n"),
-    "a prompt that is no text": ([ANYWHERE], b"a\xffb"),
+    "a prompt that is not text": ([ANYWHERE], b"a\xffb"),
     "no repository": (["hi"], b""),
     "a folder that is not there": ([ANYWHERE, "-C", "nope", "hi"], b""),
     "a schema that is not there": ([ANYWHERE, "--output-schema", "nope", "hi"], b""),
-    "a schema that is no JSON": ([ANYWHERE, "--output-schema", "/etc/passwd", "hi"], b""),
+    "a schema that is not JSON": ([ANYWHERE, "--output-schema", "/etc/passwd", "hi"], b""),
     "an override without a value": ([ANYWHERE, "-c", "model", "hi"], b""),
     "a value that does not fit": ([ANYWHERE, "-c", 'sandbox_mode="nope"', "hi"], b""),
     "a thread that is not there": (

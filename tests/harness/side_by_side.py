@@ -31,7 +31,7 @@ SERVERS = {"reference": str(bundled_codex_path()), "older": str(OLDER), "treadle
 # Not in a fixed place, or about things that this server does not have.
 LEFT_OUT = frozenset(
     {
-        "account/rateLimits/updated",  # told to everybody, so in no fixed place
+        "account/rateLimits/updated",  # sent to every client, in no fixed place
         "deprecationNotice",  # nothing that it speaks of is deprecated here
         "remoteControl/status/changed",  # no remote control
         "thread/readState/changed",  # no read states
@@ -118,14 +118,14 @@ async def play(kind: str, scenario: Scenario, folder: Path) -> Played:
 
 
 def without_repeats(heard: list[JsonValue]) -> list[JsonValue]:
-    """Leave out a turn's diff that is told again: the reference tells each up to four times."""
-    told: JsonValue = None
+    """Leave out repeated diffs of a turn: the reference sends each up to four times."""
+    last_diff: JsonValue = None
     kept: list[JsonValue] = []
     for message in heard:
         if message.get("method") == "turn/diff/updated":
-            if message["params"] == told:
+            if message["params"] == last_diff:
                 continue
-            told = message["params"]
+            last_diff = message["params"]
         kept.append(message)
     return kept
 
@@ -143,8 +143,8 @@ def replies_first(heard: list[JsonValue]) -> list[JsonValue]:
         # A second start that joins the turn is answered with the same id, in its own place.
         if turn is not None and turn["id"] not in answered:
             answered.add(turn["id"])
-            told = [i for i, each in enumerate(settled) if _turn_of(each) == turn["id"]]
-            place = min(told, default=place)
+            places = [i for i, each in enumerate(settled) if _turn_of(each) == turn["id"]]
+            place = min(places, default=place)
             while place and settled[place - 1].get("method") in _AT_THE_START:
                 place -= 1
         settled.insert(place, message)

@@ -100,7 +100,7 @@ async def void(scene: Scene) -> None:
 
 
 async def stopped(scene: Scene) -> None:
-    """A command that the sandbox stops; the model is told what it said."""
+    """The sandbox stops a command; the model receives its output."""
     scene.model.plays(calls("exec_command", {"cmd": "touch /forbidden"}), says("ok"))
     thread_id = await scene.client.start(cwd=scene.cwd, **ASKING)
     await scene.client.run(thread_id, "go")
@@ -185,7 +185,7 @@ async def retried(scene: Scene) -> None:
 
 
 async def described(scene: Scene) -> None:
-    """What a compound command does, as clients are told."""
+    """Clients receive the actions of a compound command."""
     command = "cat nofile | head -3; grep foo src; sed -n 1,5p a.txt; ls -la nothing"
     scene.model.plays(calls("exec_command", {"cmd": command}), says("ok"))
     thread_id = await scene.client.start(cwd=scene.cwd, **FREE)
@@ -202,8 +202,8 @@ async def shell(scene: Scene) -> None:
     await client.run(thread_id, "what did it say?")
 
 
-# Output that comes before the reference looks is not told by it; and whether the thread is active
-# again before or after the item is complete depends on which of its tasks comes first.
+# The reference omits output that arrives before it starts reading. Whether the thread is active
+# again before or after the item is complete depends on which of its tasks runs first.
 LOOSE = frozenset({"item/commandExecution/outputDelta", "thread/status/changed active"})
 
 
@@ -229,9 +229,9 @@ SCENARIOS: dict[str, Scenario] = {
     "trusted": scenario(
         trusted, values=frozenset({"proposedExecpolicyAmendment", "availableDecisions"})
     ),
-    # What was told of a command is not left without an end.
+    # Treadle completes every command item that it has started.
     "void": scenario(void, "+ item/completed commandExecution"),
-    # The reference tells nothing of a command that the sandbox stops.
+    # The reference publishes no item for a command that the sandbox stops.
     "stopped": scenario(
         stopped, "+ item/started commandExecution", "+ item/completed commandExecution"
     ),

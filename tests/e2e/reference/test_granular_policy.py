@@ -1,6 +1,7 @@
 """The switches of a granular approval policy, side by side with the reference server.
 
-Each switch is on and off in turn; what is not asked about is refused, and the model is told.
+Each switch is on and off in turn. Without its switch an action is refused, and the model receives
+the refusal.
 """
 
 from __future__ import annotations
@@ -106,7 +107,8 @@ def but(name: str) -> tuple[str, ...]:
 
 
 LOOSE = frozenset({"item/commandExecution/outputDelta", "thread/status/changed active"})
-# The reference tells nothing of a command that is refused unasked, or that its sandbox stops.
+# The reference publishes no item for a command that is refused without a server request, or that
+# its sandbox stops.
 UNASKED = ("+ item/started commandExecution", "+ item/completed commandExecution")
 
 
@@ -133,9 +135,9 @@ def unasked(
     rules: str = "",
     outputs: bool = False,
 ) -> Scenario:
-    """With these switches on, and all others off, nobody is asked."""
+    """With these switches on, and all others off, the server sends no request."""
     steps = turns((move, None, None), on=on)
-    # Refusals are told to the model in other words, unless a scenario says that they are not.
+    # Refusals are worded differently for the model, unless a scenario sets `outputs`.
     return Scenario(steps, differences, loose=LOOSE, config=config, rules=rules, outputs=outputs)
 
 
@@ -221,13 +223,13 @@ async def test_some_more_rights_are_a_question_of_the_sandbox(
     if is_asked:
         question = (await client.until(COMMAND))[-1]
         await client.peer.send({"id": question["id"], "result": {"decision": "decline"}})
-    told = await client.end_of(turn_id)
-    assert [item["status"] for item in commands(told)] == ["declined"]
+    events = await client.end_of(turn_id)
+    assert [item["status"] for item in commands(events)] == ["declined"]
     output = stage.model.requests[-1].outputs()["call-1"]
-    assert ("does not allow requests" in output) is not is_asked
+    assert ("policy does not allow requests for approval" in output) is not is_asked
 
 
-async def test_what_a_rule_allows_may_have_more_rights_with_nobody_to_ask(stage: Stage) -> None:
+async def test_a_rule_allows_more_rights_without_an_approval(stage: Stage) -> None:
     """Ours: the reference refuses it, and allows it when it does not ask for more."""
     rules = stage.home / "rules"
     rules.mkdir()
@@ -235,6 +237,6 @@ async def test_what_a_rule_allows_may_have_more_rights_with_nobody_to_ask(stage:
     client = await stage.client()
     thread_id = await client.start(cwd=str(stage.workspace), approvalPolicy=policy())
     stage.model.plays(command("touch a", **ESCALATED))
-    told = await client.run(thread_id)
-    assert [item["status"] for item in commands(told)] == ["completed"]
+    events = await client.run(thread_id)
+    assert [item["status"] for item in commands(events)] == ["completed"]
     assert (stage.workspace / "a").exists()

@@ -94,7 +94,7 @@ def patched(decision: str) -> Steps:
 
 
 async def detached(scene: Scene) -> None:
-    """A review in a thread of its own."""
+    """A review in a separate thread."""
     repository(Path(scene.cwd))
     scene.model.plays(says("fine", "m1"), says("not json at all", "m2"))
     thread_id = await scene.client.start(cwd=scene.cwd)
@@ -123,7 +123,7 @@ async def served(scene: Scene) -> None:
 
 
 LOOSE = frozenset({"item/commandExecution/outputDelta", "thread/status/changed active"})
-# As in 0.163.0, where what was declined is told once.
+# As in 0.163.0, which publishes a declined item once.
 TWICE = {"decline": ("- item/completed commandExecution",)}
 # As in 0.163.0, where a patch prints nothing; here in one piece or two.
 PRINTED = frozenset({"item/fileChange/outputDelta"})
@@ -163,7 +163,7 @@ SCENARIOS |= {
 }
 SCENARIOS |= {
     # A file that is new and moved in the same turn has one name in its diff, as in 0.163.0.
-    # Of one in a shell command the model is told in the words of the command, also as there.
+    # A patch in a shell command is reported to the model as that command, also as in 0.163.0.
     "patches": Scenario(
         partial(tools.patched, model=KNOWN),
         loose=LOOSE | PRINTED,

@@ -219,7 +219,7 @@ REVIEW = (
     # The reviewer's own words, which are JSON, are not shown.
     "- item/started agentMessage",
 )
-# What the repository says of itself is told from the start.
+# Treadle includes git information from the start.
 GIT = frozenset(
     f".{place}.thread.gitInfo.{name}"
     for place in ("result", "params")
@@ -229,7 +229,7 @@ SCENARIOS: dict[str, Scenario] = {
     "patched": Scenario(patched, keys=GIT),
     "patch accepted": Scenario(asked_about_a_patch("accept"), keys=GIT, loose=LOOSE),
     "patch declined": Scenario(asked_about_a_patch("decline"), keys=GIT, loose=LOOSE),
-    # What was told of a patch is not left without an end.
+    # Treadle completes every patch item that it has started.
     "patch cancelled": Scenario(
         asked_about_a_patch("cancel"), ["+ item/completed fileChange"], GIT, loose=LOOSE
     ),

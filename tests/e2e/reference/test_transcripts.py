@@ -218,7 +218,7 @@ REVIEW = (
     "- turn/started",
     "- item/started agentMessage",
 )
-# What the repository says of itself is told from the start.
+# Treadle includes git information from the start.
 GIT = frozenset(
     f".{place}.thread.gitInfo.{name}"
     for place in ("result", "params")

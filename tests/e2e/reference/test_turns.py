@@ -196,7 +196,7 @@ _LAST = {
 SCENARIOS: dict[str, Scenario] = {
     "plain": Scenario(plain),
     "failed": Scenario(failed),
-    # What was told of a message is not taken back: it is completed, and the turn's last one.
+    # Treadle keeps a message that it has started: it is completed, as the last one of the turn.
     "interrupted": Scenario(interrupted, ["+ item/completed agentMessage"], frozenset(_LAST)),
     # The running answer is finished before the steer is taken up, as 0.118 does it.
     "steered": Scenario(steered, ["+ item/completed agentMessage"]),
@@ -206,7 +206,7 @@ SCENARIOS: dict[str, Scenario] = {
     "archived": Scenario(archived),
     "listed": Scenario(listed),
     "joined": Scenario(joined, ["+ item/completed agentMessage"]),
-    # 0.118 tells it, and clients of that age wait for it.
+    # 0.118 sends this notification, and clients of that age wait for it.
     "compacted": Scenario(compacted, ["+ thread/compacted"]),
     "planned": Scenario(planned),
     "pursued": Scenario(pursued),

@@ -141,7 +141,7 @@ async def test_writes_are_answered_and_done_as_by_the_reference(
         edit("tui.status_line", ["model"]),
     ],
 )
-async def test_what_a_higher_layer_decides_is_told_as_by_the_reference(
+async def test_both_servers_report_what_a_higher_layer_overrides(
     home: Path, tmp_path: Path, params: JsonValue
 ) -> None:
     flags = ["model=f", "tui.theme=y"]

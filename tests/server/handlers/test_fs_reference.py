@@ -110,9 +110,9 @@ async def watched(scene: Scene) -> None:
     await client.ask("fs/watch", {"path": f"{root}/f", "watchId": "file"})
     for change in (_write(root / "d" / "new"), _write(root / "f"), _rename(root / "d" / "new")):
         change()
-        told = (await client.until("fs/changed"))[-1]
+        notification = (await client.until("fs/changed"))[-1]
         # The notification is compared, as part of the line.
-        told["method"] += f" {sorted(told['params'].items())}"
+        notification["method"] += f" {sorted(notification['params'].items())}"
     await client.ask("fs/unwatch", {"watchId": "folder"})
     await client.ask("fs/unwatch", {"watchId": "folder"})
 
@@ -125,5 +125,5 @@ def _rename(path: Path) -> Callable[[], object]:
     return lambda: path.rename(path.with_name("renamed"))
 
 
-async def test_changes_are_told_as_by_the_reference(tmp_path: Path) -> None:
+async def test_both_servers_send_the_same_notifications_of_changes(tmp_path: Path) -> None:
     await compare(Scenario(watched, keys=OURS, has_events=False), tmp_path)
