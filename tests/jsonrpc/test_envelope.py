@@ -213,16 +213,21 @@ def test_a_message_that_may_not_be_an_answer_fails_no_request(head: bytes) -> No
 
 
 def test_messages_are_written_in_the_layout_of_the_protocol() -> None:
-    assert envelope.encode_call(0, "m", {"a": None}) == b'{"method":"m","id":0,"params":{"a":null}}'
-    assert envelope.encode_call("x", "m", None) == b'{"method":"m","id":"x"}'
-    assert envelope.encode_answer(1, {}) == b'{"id":1,"result":{}}'
-    assert envelope.encode_answer("", None) == b'{"id":"","result":null}'
     assert (
-        envelope.encode_failure(1, ErrorObject(-32600, "no"))
+        envelope.encode_request(0, "m", {"a": None}) == b'{"method":"m","id":0,"params":{"a":null}}'
+    )
+    assert envelope.encode_request("x", "m", None) == b'{"method":"m","id":"x"}'
+    assert envelope.encode_response(1, {}) == b'{"id":1,"result":{}}'
+    assert envelope.encode_response("", None) == b'{"id":"","result":null}'
+    assert (
+        envelope.encode_error(1, ErrorObject(-32600, "no"))
         == b'{"error":{"code":-32600,"message":"no"},"id":1}'
     )
-    assert envelope.encode_notice("m", {}) == b'{"method":"m","params":{}}'
-    assert envelope.encode_notice("m", {}, 1700) == b'{"method":"m","params":{},"emittedAtMs":1700}'
+    assert envelope.encode_notification("m", {}) == b'{"method":"m","params":{}}'
+    assert (
+        envelope.encode_notification("m", {}, 1700)
+        == b'{"method":"m","params":{},"emittedAtMs":1700}'
+    )
 
 
 @pytest.mark.parametrize(
@@ -240,7 +245,7 @@ def test_messages_are_written_in_the_layout_of_the_protocol() -> None:
 )
 def test_each_error_has_its_code_and_names_its_kind(error: RpcError, code: int, kind: str) -> None:
     assert (error.code, error.kind) == (code, kind)
-    line = envelope.encode_failure(1, error.to_object())
+    line = envelope.encode_error(1, error.to_object())
     message = envelope.decode(line)
     assert isinstance(message, ErrorMessage)
     back = RpcError.from_object(message.error)

@@ -206,7 +206,7 @@ class Connection(Generic[S]):
         if self._is_lost:
             raise ConnectionLost(f"{self.peer} hung up")
         id_ = next(self._ids) if id_ is None else id_
-        call = envelope.encode_call(id_, method, params)
+        call = envelope.encode_request(id_, method, params)
         answer: asyncio.Future[ResponseMessage] = asyncio.get_running_loop().create_future()
         self._open[id_] = answer
         self._outbound.put(call)
@@ -224,12 +224,12 @@ class Connection(Generic[S]):
         """Send a notification; waits only while the peer is far behind in reading."""
         await self._outbound.room()
         stamp = self._stamp() if self._stamp else None
-        self._outbound.put(envelope.encode_notice(method.method, params, stamp))
+        self._outbound.put(envelope.encode_notification(method.method, params, stamp))
 
     def notify_nowait(self, method: Notification[P], params: P) -> None:
         """Queue a notification at once, if it must directly follow a response."""
         stamp = self._stamp() if self._stamp else None
-        self._outbound.put(envelope.encode_notice(method.method, params, stamp))
+        self._outbound.put(envelope.encode_notification(method.method, params, stamp))
 
     async def room(self) -> None:
         """Wait until the peer has read enough to be sent more."""
@@ -239,7 +239,7 @@ class Connection(Generic[S]):
         """Send a notification about a past event, with its original time and number."""
         if not self._outbound.has_room:  # checked here too: this runs once for every delta
             await self._outbound.room()
-        self._outbound.put(envelope.encode_notice(method, params, at_ms, seq))
+        self._outbound.put(envelope.encode_notification(method, params, at_ms, seq))
 
     def spawn(self, work: Coroutine[None, None, None], name: str) -> asyncio.Task[None] | None:
         """Run a task for as long as the conversation lasts; `None` if it is over.

@@ -81,7 +81,7 @@ class Dispatcher(Generic[S]):
 
     def fail(self, id_: Id | None, error: RpcError) -> None:
         """Answer with an error."""
-        self._put(envelope.encode_failure(id_, error.to_object()))
+        self._put(envelope.encode_error(id_, error.to_object()))
 
     def _admit(self, call: RequestMessage) -> tuple[Route[S], object]:
         if self._in_flight >= self._max_in_flight:
@@ -112,7 +112,7 @@ class Dispatcher(Generic[S]):
             self._leave(context)
 
     def _succeed(self, context: Context[S], result: object) -> None:
-        self._put(envelope.encode_answer(context.answered_id, result))
+        self._put(envelope.encode_response(context.answered_id, result))
         for action in context.actions:
             try:
                 action()

@@ -83,25 +83,25 @@ class _Envelope(msgspec.Struct):
     seq: JsonValue = None  # any shape, as above: a wrong one must not cost the message
 
 
-class _CallOut(msgspec.Struct, omit_defaults=True):
+class _EncodedRequest(msgspec.Struct, omit_defaults=True):
     method: str
     id: Id
     params: JsonValue = None
 
 
-class _NoticeOut(msgspec.Struct, omit_defaults=True, rename="camel"):
+class _EncodedNotification(msgspec.Struct, omit_defaults=True, rename="camel"):
     method: str
     params: JsonValue = None
     emitted_at_ms: int | None = None
     seq: int | None = None
 
 
-class _AnswerOut(msgspec.Struct):
+class _EncodedResponse(msgspec.Struct):
     id: Id
     result: JsonValue
 
 
-class _FailureOut(msgspec.Struct):
+class _EncodedError(msgspec.Struct):
     error: ErrorObject
     id: Id | None
 
@@ -149,26 +149,26 @@ def _read_error(error: JsonValue) -> ErrorObject:
         return ErrorObject(-32600, "the peer sent an invalid error object", error)
 
 
-def encode_call(id_: Id, method: str, params: JsonValue) -> bytes:
-    """Write a request."""
-    return encode_json(_CallOut(method, id_, params))
+def encode_request(id_: Id, method: str, params: JsonValue) -> bytes:
+    """Encode a request."""
+    return encode_json(_EncodedRequest(method, id_, params))
 
 
-def encode_notice(
+def encode_notification(
     method: str, params: JsonValue, emitted_at_ms: int | None = None, seq: int | None = None
 ) -> bytes:
-    """Write a notification; `seq` is its number among the events of its thread."""
-    return encode_json(_NoticeOut(method, params, emitted_at_ms, seq))
+    """Encode a notification; `seq` is its number among the events of its thread."""
+    return encode_json(_EncodedNotification(method, params, emitted_at_ms, seq))
 
 
-def encode_answer(id_: Id, result: JsonValue) -> bytes:
-    """Write a result."""
-    return encode_json(_AnswerOut(id_, result))
+def encode_response(id_: Id, result: JsonValue) -> bytes:
+    """Encode a response."""
+    return encode_json(_EncodedResponse(id_, result))
 
 
-def encode_failure(id_: Id | None, error: ErrorObject) -> bytes:
-    """Write an error response; the id is null if that of the request cannot be repeated."""
-    return encode_json(_FailureOut(error, id_))
+def encode_error(id_: Id | None, error: ErrorObject) -> bytes:
+    """Encode an error response; the id is null if that of the request cannot be repeated."""
+    return encode_json(_EncodedError(error, id_))
 
 
 def _malformed(reason: str, frame: bytes) -> ErrorMessage | MalformedMessage:

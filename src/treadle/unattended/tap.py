@@ -149,7 +149,7 @@ class Tap:
         if call.method == "item/tool/call" and isinstance(params, dict) and "tool" not in params:
             # Older servers name the tool `name` and omit empty arguments.
             current = {"arguments": {}, **params, "tool": params.get("name")}
-            return envelope.encode_call(call.id, call.method, current)
+            return envelope.encode_request(call.id, call.method, current)
         return frame
 
     def _on_refusal(self, failure: ErrorMessage, frame: bytes) -> bytes:
@@ -159,7 +159,7 @@ class Tap:
         error = failure.error
         if question.method not in SERVER_REQUESTS:
             error = ErrorObject(METHOD_NOT_FOUND, f"method not found: {question.method}")
-            frame = envelope.encode_failure(failure.id, error)
+            frame = envelope.encode_error(failure.id, error)
         self._observer.answered(question, None, msgspec.to_builtins(error))
         return frame
 
@@ -175,7 +175,7 @@ class Tap:
             return frame
         data = {"kind": kind, "payload": document}
         error = ErrorObject(INTERNAL, f"response has no {name} id", data)
-        return envelope.encode_failure(answer.id, error)
+        return envelope.encode_error(answer.id, error)
 
     def _take_sent(self, id_: Id, frame: Frame) -> str | None:
         method = self._sent.pop(id_, None)
