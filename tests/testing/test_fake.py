@@ -142,8 +142,8 @@ async def test_a_closed_connection_fails_all_waiting_calls(transport: str, play:
 async def test_a_torn_connection_ends_inside_a_message(transport: str) -> None:
     server = FakeAppServer().on("x", fake.tears(b'{"half": '))
     async with reached(server, transport) as where:
-        heard = await _raw_bytes(where)
-    assert heard == {"memory": b"", "command": b'{"half": '}.get(transport, b'\x81I{"half": ')
+        received = await _raw_bytes(where)
+    assert received == {"memory": b"", "command": b'{"half": '}.get(transport, b'\x81I{"half": ')
 
 
 async def test_junk_is_sent_unchanged(transport: str) -> None:
@@ -177,11 +177,11 @@ async def test_a_turn_fails_with_its_cause(transport: str) -> None:
 async def test_a_test_can_wait_for_a_message_of_the_client(transport: str) -> None:
     server = FakeAppServer()
     async with connected(server, transport) as client, asyncio.TaskGroup() as tasks:
-        heard = tasks.create_task(server.heard("model/list", 2))
+        second_call = tasks.create_task(server.wait_for("model/list", 2))
         await client.list_models()
-        assert not heard.done()
+        assert not second_call.done()
         await client.list_models()
-    assert heard.result() == {}
+    assert second_call.result() == {}
 
 
 async def _raw_bytes(where: Where) -> bytes:
@@ -210,6 +210,6 @@ async def _raw_bytes(where: Where) -> bytes:
         + words
     )
     await reader.readuntil(b"\r\n\r\n")
-    heard = await reader.read()
+    received = await reader.read()
     writer.close()
-    return heard
+    return received

@@ -66,7 +66,7 @@ class FakeAppServer:
         responses = [each for each in self._documents() if "method" not in each and "id" in each]
         return {each.pop("id"): each for each in map(dict, responses)}
 
-    async def heard(self, method: str, number: int = 1) -> JsonValue:
+    async def wait_for(self, method: str, number: int = 1) -> JsonValue:
         """Wait for a message of a method, counted from one, and return its params."""
         async with self._arrived:
             await self._arrived.wait_for(lambda: len(self.received(method)) >= number)
