@@ -51,7 +51,7 @@ async def test_requests_are_answered_while_many_calls_of_one_answer_begin(
 
     async def keep_asking() -> None:
         while True:
-            await other.ask("thread/loaded/list", {})
+            await other.request("thread/loaded/list", {})
             answered_at.append(begun)
 
     async with asyncio.TaskGroup() as group:

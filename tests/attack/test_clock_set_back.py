@@ -92,7 +92,7 @@ async def test_a_turn_during_which_the_clock_is_set_back_has_no_negative_duratio
     async with serving(home, clock, *script) as client:
         free = {"approvalPolicy": "untrusted", "sandbox": "workspace-write"}
         thread_id = await client.start(cwd=str(work), model="gpt-5.5", **free)
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         messages = await client.until(APPROVAL)
         clock.set_back()
         await client.peer.send({"id": messages[-1]["id"], "result": {"decision": "accept"}})
@@ -114,7 +114,7 @@ async def test_a_client_tool_that_runs_while_the_clock_is_set_back_has_no_negati
     tool = {"name": "look", "description": "looks", "inputSchema": {"type": "object"}}
     async with serving(home, clock, calls("look", {}), says("ok")) as client:
         thread_id = await client.start(cwd=str(work), dynamicTools=[tool])
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         messages = await client.until("item/tool/call")
         clock.set_back()
         answer = {"contentItems": [{"type": "inputText", "text": "x"}], "success": True}
@@ -131,11 +131,11 @@ async def test_a_turn_started_by_another_server_has_no_negative_duration(
     script = [calls("exec_command", {"cmd": "touch x"})]
     async with serving(home, clock, *script) as client:
         thread_id = await client.start(cwd=str(work), approvalPolicy="untrusted")
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         approval = (await client.until(APPROVAL))[-1]
     clock.set_back()
     async with serving(home, clock, says("ok")) as client:
-        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.request("thread/resume", {"threadId": thread_id})
         approval = (await client.until(APPROVAL))[-1]
         await client.peer.send({"id": approval["id"], "result": {"decision": "decline"}})
         messages = await client.end_of(turn_id)
@@ -153,14 +153,14 @@ async def test_the_deadline_of_a_server_request_is_not_later_after_a_restart(
     clock = WallClock()
     async with serving(home, clock, calls("exec_command", {"cmd": "touch x"})) as client:
         thread_id = await client.start(cwd=str(work), approvalPolicy="untrusted")
-        await client.begin(thread_id)
+        await client.start_turn(thread_id)
         await client.until(APPROVAL)
     clock.set_back()
     models = OneModel(ScriptedModel([says("ok")], keep_requests=0))
     server = Server(configuration=Configuration(home), models=models, clock=clock)
     with VirtualClock() as virtual:
         async with client_of(server) as client:
-            await client.ask("thread/resume", {"threadId": thread_id})
+            await client.request("thread/resume", {"threadId": thread_id})
             # Not `until`, which times out after 30 seconds of this clock.
             while (await client.peer.receive()).get("method") != "turn/completed":
                 pass

@@ -107,9 +107,9 @@ class Attacked:
         """Let the model run a command, use the server meanwhile, and return the command's item."""
         arguments = {"cmd": script, "login": False, "yield_time_ms": 30_000}
         self.stage.model.plays(calls("exec_command", arguments, "call-2"))
-        turn_id = await self.client.begin(self.thread_id)
+        turn_id = await self.client.start_turn(self.thread_id)
         await self.client.until("item/started", lambda params: params["item"]["id"] == "call-2")
-        answer = await self.client.ask("command/exec", {"command": ["echo", "answered"]})
+        answer = await self.client.request("command/exec", {"command": ["echo", "answered"]})
         assert answer["stdout"] == "answered\n"
         return commands(await self.client.end_of(turn_id))[-1]
 
@@ -203,7 +203,7 @@ async def test_client_of_command_exec_reads_on_stderr_which_limit_was_hit(
     async with staged(home) as stage:
         stage.configure("[sandbox.limits]\nprocesses = 64\n")
         client = await stage.client()
-        answer = await client.ask(
+        answer = await client.request(
             "command/exec",
             {
                 "command": ["bash", "-c", SPREADING_PROCESSES],

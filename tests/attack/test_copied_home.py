@@ -40,7 +40,7 @@ async def client_in(home: Path) -> AsyncIterator[Client]:
 
 
 async def paths(client: Client) -> list[str]:
-    return [thread["path"] for thread in (await client.ask("thread/list", {}))["data"]]
+    return [thread["path"] for thread in (await client.request("thread/list", {}))["data"]]
 
 
 @pytest.mark.parametrize("method", ["thread/delete", "thread/archive"])
@@ -54,7 +54,7 @@ async def test_a_copy_leaves_the_threads_of_the_first_home_alone(
 
     async with client_in(copy) as client:
         assert await paths(client) == [str(copy / path.relative_to(stage.home))]
-        await client.ask(method, {"threadId": thread_id})
+        await client.request(method, {"threadId": thread_id})
 
     assert path.read_bytes() == before
 
@@ -79,5 +79,5 @@ async def test_another_name_of_the_same_home_keeps_its_index(stage: Stage, tmp_p
 
     async with client_in(tmp_path / "link") as client:
         (found,) = await paths(client)
-        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.request("thread/resume", {"threadId": thread_id})
     assert os.path.samefile(found, path)  # noqa: PTH121, ASYNC240  a file of the test

@@ -37,9 +37,9 @@ async def test_unreadable_titles_hide_no_thread(stage: Stage, kind: str) -> None
     stage.model.plays(says("hi"))
     thread_id = await client.start()
     await client.run(thread_id)
-    await client.ask("thread/name/set", {"threadId": thread_id, "name": "title"})
+    await client.request("thread/name/set", {"threadId": thread_id, "name": "title"})
     # The server has read the titles, so it checks for changes behind them.
-    await client.ask("thread/list", {})
+    await client.request("thread/list", {})
     await stage.restart()
     path = stage.home / names.FILE_NAME
     path.unlink()
@@ -47,8 +47,8 @@ async def test_unreadable_titles_hide_no_thread(stage: Stage, kind: str) -> None
 
     client = await stage.client()
     async with asyncio.timeout(SECONDS):
-        listed = await client.ask("thread/list", {})
-        await client.ask("thread/resume", {"threadId": thread_id})
+        listed = await client.request("thread/list", {})
+        await client.request("thread/resume", {"threadId": thread_id})
         thread = await client.read(thread_id)
     assert [each["id"] for each in listed["data"]] == [thread_id]
     assert len(thread["turns"]) == 1

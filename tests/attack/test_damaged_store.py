@@ -44,7 +44,7 @@ def rollout(stage: Stage) -> Path:
 
 async def listed(client: Client, **params: JsonValue) -> list[str]:
     async with asyncio.timeout(SECONDS):
-        answer = await client.ask("thread/list", params)
+        answer = await client.request("thread/list", params)
     return [thread["id"] for thread in answer["data"]]
 
 
@@ -202,9 +202,9 @@ async def test_a_bad_line_loses_only_itself(stage: Stage, kind: str) -> None:
 
     assert set(await listed(client)) == {thread_id, other}
     assert words(await client.read(thread_id)) == [["hello", "hi"]]
-    answer = await client.ask("thread/search", {"searchTerm": "hello"})
+    answer = await client.request("thread/search", {"searchTerm": "hello"})
     assert [found["thread"]["id"] for found in answer["data"]] == [thread_id]
-    resumed = await client.ask("thread/resume", {"threadId": thread_id})
+    resumed = await client.request("thread/resume", {"threadId": thread_id})
     assert words(resumed["thread"]) == [["hello", "hi"]]
     stage.model.plays(says("good"))
     await client.run(thread_id, "still there?")
@@ -377,8 +377,8 @@ async def test_a_damaged_index_is_rebuilt(stage: Stage, kind: str) -> None:
     client = await stage.client()
     first, _ = await start_conversation(stage, client, "one")
     second, _ = await start_conversation(stage, client, "two")
-    await client.ask("thread/name/set", {"threadId": first, "name": "named"})
-    await client.ask("thread/archive", {"threadId": second})
+    await client.request("thread/name/set", {"threadId": first, "name": "named"})
+    await client.request("thread/archive", {"threadId": second})
     assert await listed(client) == [first]
     await stage.close()
     DAMAGES[kind](stage.home / "treadle.sqlite")
@@ -388,7 +388,7 @@ async def test_a_damaged_index_is_rebuilt(stage: Stage, kind: str) -> None:
     assert await listed(client) == [first]
     assert await listed(client, archived=True) == [second]
     assert await listed(client, searchTerm="named") == [first]
-    answer = await client.ask("thread/search", {"searchTerm": "one"})
+    answer = await client.request("thread/search", {"searchTerm": "one"})
     assert [found["thread"]["id"] for found in answer["data"]] == [first]
     third, _ = await start_conversation(stage, client, "three")
     assert set(await listed(client)) == {first, third}
@@ -409,7 +409,7 @@ async def test_an_index_that_is_damaged_in_use_is_rebuilt(stage: Stage, kind: st
     assert set(await listed(client)) == threads
     added, _ = await start_conversation(stage, client, "after it")
     assert set(await listed(client)) == threads | {added}
-    answer = await client.ask("thread/search", {"searchTerm": "word1"})
+    answer = await client.request("thread/search", {"searchTerm": "word1"})
     assert len(answer["data"]) == 1
 
 
@@ -417,7 +417,7 @@ async def test_damage_to_any_page_of_the_index_is_survived(stage: Stage) -> None
     client = await stage.client()
     threads = {(await start_conversation(stage, client, f"word{number}"))[0] for number in range(3)}
     await listed(client)
-    await client.ask("thread/search", {"searchTerm": "word"})
+    await client.request("thread/search", {"searchTerm": "word"})
     await stage.close()
     path = stage.home / "treadle.sqlite"
     whole = await asyncio.to_thread(path.read_bytes)

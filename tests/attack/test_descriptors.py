@@ -82,7 +82,7 @@ def completed_commands(messages: Sequence[JsonValue]) -> list[JsonValue]:
 async def outcome(client: Client, method: str, params: JsonValue) -> str:
     """Return the error of a request, or "ok"."""
     try:
-        await client.ask(method, params)
+        await client.request(method, params)
     except Refused as refused:
         return refused.message
     return "ok"
@@ -108,7 +108,7 @@ async def test_turn_continues_when_a_command_cannot_be_started(home: Path) -> No
     responses = [[runs("touch x; echo 1")], [runs("echo 2")], "done", [runs("echo 3")], "done"]
     async with server(home, responses) as (transport, client):
         thread = await client.start(sandbox="danger-full-access", approvalPolicy="untrusted")
-        await client.begin(thread)
+        await client.start_turn(thread)
         approval = await question(client, "item/commandExecution/requestApproval")
         with no_descriptors(transport.pid):
             await answer(client, approval, {"decision": "accept"})
@@ -123,7 +123,7 @@ async def test_turn_continues_when_a_command_cannot_be_started(home: Path) -> No
         assert [item["aggregatedOutput"] for item in completed_commands(fed)] == ["3\n"]
         # The failure path leaks nothing; descriptors of workers are closed soon after.
         while len(open_descriptors(transport.pid)) >= 20:
-            await client.ask("thread/loaded/list", {})
+            await client.request("thread/loaded/list", {})
 
 
 async def test_idle_thread_holds_one_descriptor_and_an_unloaded_one_none(home: Path) -> None:
@@ -134,14 +134,14 @@ async def test_idle_thread_holds_one_descriptor_and_an_unloaded_one_none(home: P
         await client.run(threads[1])
         assert await _held_when_idle(transport, client) == {first, *threads}
         for thread in threads:
-            await client.ask("thread/delete", {"threadId": thread})
+            await client.request("thread/delete", {"threadId": thread})
         assert await _held_when_idle(transport, client) == {first}
 
 
 async def _held_when_idle(transport: SubprocessTransport, client: Client) -> set[str]:
     """Return the threads whose lock is open, after workers have synced and closed all rollouts."""
     while any(name.endswith(".jsonl") for name in open_descriptors(transport.pid)):
-        await client.ask("thread/loaded/list", {})
+        await client.request("thread/loaded/list", {})
     names = open_descriptors(transport.pid)
     locks = [Path(name).stem for name in names if name.endswith(".lock")]
     assert len(locks) == len(set(locks))
@@ -170,10 +170,10 @@ async def test_command_waits_while_too_many_descriptors_are_in_flight(
         await client.run(thread)
         for _ in range(2):
             socket.send_fds(near, [b"!"], [near.fileno()] * 100)
-        turn = await client.begin(thread)
+        turn = await client.start_turn(thread)
         # Long enough for the server to try it once.
         for _ in range(50):
-            await client.ask("thread/loaded/list", {})
+            await client.request("thread/loaded/list", {})
         near.close()
         far.close()
         published = await client.end_of(turn)
@@ -185,10 +185,10 @@ async def test_threads_beyond_the_limit_are_refused_and_the_others_keep_working(
     async with server(home, ["hi"] * 4, soft=64, hard=64) as (_, client):
         while "Too many open files" not in await outcome(client, "thread/start", {}):
             pass
-        threads = (await client.ask("thread/loaded/list", {}))["data"]
+        threads = (await client.request("thread/loaded/list", {}))["data"]
         assert 30 < len(threads) < 64
         for thread in threads[:10]:
-            await client.ask("thread/delete", {"threadId": thread})
+            await client.request("thread/delete", {"threadId": thread})
         last = await client.run(threads[-1])
         assert last[-1]["params"]["turn"]["status"] == "completed"
         await client.run(await client.start())
@@ -200,7 +200,7 @@ async def test_idle_threads_without_subscribers_are_unloaded_when_descriptors_ru
     async with server(home, soft=64, hard=64) as (_, client):
         for _ in range(100):
             thread = await client.start()
-            await client.ask("thread/unsubscribe", {"threadId": thread})
+            await client.request("thread/unsubscribe", {"threadId": thread})
         started = [await outcome(client, "thread/start", {}) for _ in range(30)]
         assert started.count("ok") >= 28
 
@@ -210,7 +210,7 @@ async def test_commands_get_the_soft_limit_that_the_server_was_started_with(home
     async with server(home, soft=300) as (transport, client):
         command = ["sh", "-c", "ulimit -S -n; ulimit -H -n"]
         params = {"command": command, "sandboxPolicy": {"type": "dangerFullAccess"}}
-        answer = await client.ask("command/exec", params)
+        answer = await client.request("command/exec", params)
         limits = descriptor_limits(transport.pid)
 
     assert answer["stdout"].split()[0] == "300"

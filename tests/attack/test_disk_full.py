@@ -75,7 +75,7 @@ async def test_a_turn_that_cannot_be_stored_fails_and_the_next_one_works(tmp_pat
         thread_id = await client.start(cwd=str(disk.workspace), **FREE)
         gate, marker = asyncio.Event(), disk.workspace / "marker"
         disk.model.plays(runs(f"touch {marker}", "call-1", gate))
-        turn_id = await client.begin(thread_id, "first")
+        turn_id = await client.start_turn(thread_id, "first")
         await disk.model.asked(1)
         disk.fill()
         gate.set()
@@ -108,7 +108,7 @@ async def test_a_command_that_runs_when_the_disk_fills_up_is_ended(tmp_path: Pat
         thread_id = await client.start(cwd=str(disk.workspace), **FREE)
         started = disk.workspace / "pid"
         disk.model.plays(runs(f"echo $$ > {started}; exec sleep 600", "call-1"))
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         await client.until(
             "item/started", lambda params: params["item"]["type"] == "commandExecution"
         )
@@ -134,7 +134,7 @@ async def test_an_approval_that_cannot_be_stored_is_a_denial(tmp_path: Path) -> 
         client, marker = disk.client, disk.workspace / "marker"
         thread_id = await client.start(cwd=str(disk.workspace), **ASKING)
         disk.model.plays(calls("exec_command", {"cmd": f"touch {marker}", "login": False}))
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         question = (await client.until(ASK))[-1]
         disk.fill()
         decision = {"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["touch", LONG]}}
@@ -152,7 +152,7 @@ async def test_a_full_disk_refuses_new_threads_and_messages_with_a_reason(tmp_pa
         client = disk.client
         thread_id = await client.start(cwd=str(disk.workspace))
         # The index is written in the background; when that fails, its log frees space.
-        await client.ask("thread/list", {})
+        await client.request("thread/list", {})
         disk.fill()
         start_params = {"threadId": thread_id, "input": [{"type": "text", "text": LONG}]}
         start = {"baseInstructions": LONG}
@@ -176,16 +176,16 @@ async def test_threads_are_listed_read_archived_and_deleted_on_a_full_disk(tmp_p
         kept, closed, archived, deleted = ids
         disk.fill()
 
-        answer = await client.ask("thread/unsubscribe", {"threadId": closed})
+        answer = await client.request("thread/unsubscribe", {"threadId": closed})
         assert answer["status"] == "unsubscribed"
         await client.until("thread/closed")
-        await client.ask("thread/archive", {"threadId": archived})
-        await client.ask("thread/delete", {"threadId": closed})
+        await client.request("thread/archive", {"threadId": archived})
+        await client.request("thread/delete", {"threadId": closed})
         assert len((await client.read(kept))["turns"]) == 1
-        listed = await client.ask("thread/list", {})
+        listed = await client.request("thread/list", {})
         assert {thread["id"] for thread in listed["data"]} == {kept, deleted}
-        await client.ask("thread/delete", {"threadId": deleted})
-        listed = await client.ask("thread/list", {})
+        await client.request("thread/delete", {"threadId": deleted})
+        listed = await client.request("thread/list", {})
         assert {thread["id"] for thread in listed["data"]} == {kept}
 
 
@@ -210,10 +210,10 @@ async def test_a_slow_disk_delays_its_own_answers_and_nothing_else(
         sync(descriptor)
 
     monkeypatch.setattr(os, "fdatasync", waits)
-    turn = asyncio.ensure_future(slow.begin(thread_id))  # noqa: TID251  it has to wait meanwhile
+    turn = asyncio.ensure_future(slow.start_turn(thread_id))  # noqa: TID251  it has to wait meanwhile
     assert await asyncio.to_thread(began.wait, 20)
     # The message is written but not synced: it is not acknowledged, and other requests continue.
-    assert len((await other.ask("thread/list", {}))["data"]) == 1
+    assert len((await other.request("thread/list", {}))["data"]) == 1
     assert (await other.read(thread_id))["id"] == thread_id
     assert not turn.done()
     gate.set()

@@ -180,7 +180,7 @@ async def approved(scene: Scene, tool: str, arguments: dict[str, JsonValue]) -> 
         cwd=ws, approvalPolicy="on-request", sandbox="workspace-write"
     )
     more = {"sandbox_permissions": "require_escalated", "justification": "why"}
-    turn_id = await scene.bench.begin(tool, {**arguments, **more})
+    turn_id = await scene.bench.start_call(tool, {**arguments, **more})
     approval = (await client.until(APPROVAL))[-1]
     await client.peer.send({"id": approval["id"], "result": {"decision": "accept"}})
     (ended,) = commands(await client.end_of(turn_id))

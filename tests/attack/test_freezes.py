@@ -90,7 +90,7 @@ async def test_other_clients_are_served_while_a_patch_is_applied(stage: Stage, s
     client, thread_id = await writer(stage)
     stage.model.plays(patches(GREETING))
     with stalled(work, step) as stall:
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         await stall.reached()
         assert await answers_others(stage)
         stage.model.plays(says("ok"))
@@ -108,9 +108,9 @@ async def test_interrupt_ends_a_turn_whose_patch_hangs_and_no_file_changes(
     client, thread_id = await writer(stage)
     stage.model.plays(patches(GREETING))
     with stalled(work, step) as stall:
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         await stall.reached()
-        await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+        await client.request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
         messages = await client.end_of(turn_id)
         stall.release()
         stage.model.plays(says("ok"))
@@ -124,10 +124,10 @@ async def test_interrupt_while_files_are_renamed_waits_for_all_of_them(stage: St
     client, thread_id = await writer(stage)
     stage.model.plays(patches(GREETING))
     with stalled(os, "replace") as stall:
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         await stall.reached()
         for _ in range(2):
-            await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+            await client.request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
         stall.release()
         messages = await client.end_of(turn_id)
 
@@ -158,7 +158,7 @@ async def test_patches_of_two_threads_to_one_file_both_take_effect(stage: Stage)
     with stalled(work, "carry_out") as stall:
         for thread_id, line in ((first, "one"), (second, "two")):
             stage.model.plays(patches(patch("*** Update File: a.txt", f"-{line}", f"+{line}!")))
-            turns.append(await client.begin(thread_id))
+            turns.append(await client.start_turn(thread_id))
             await client.until(
                 "item/started", lambda params: params["item"]["type"] == "fileChange"
             )
@@ -295,7 +295,7 @@ async def test_requests_about_files_that_hang_delay_only_their_own_client(
         for number in range(MAX_FILE_REQUESTS + 1):
             await slow.peer.send({"id": f"slow-{number}", "method": method, "params": params})
         await stall.reached()
-        answer = await other.ask("fs/getMetadata", {"path": str(stage.workspace)})
+        answer = await other.request("fs/getMetadata", {"path": str(stage.workspace)})
         assert await answers_others(stage)
 
     assert answer["isDirectory"]
@@ -347,14 +347,14 @@ async def test_other_clients_are_served_while_a_rule_waits_for_a_locked_folder(
     )
     stage.model.plays(calls("exec_command", {"cmd": "touch x"}), says("ok"))
     with stalled(rule_writing, "locked") as stall:
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         approval = (await client.until("item/commandExecution/requestApproval"))[-1]
         amendment = {"execpolicy_amendment": ["touch"]}
         decision = {"acceptWithExecpolicyAmendment": amendment}
         await client.peer.send({"id": approval["id"], "result": {"decision": decision}})
         await stall.reached()
         other = await stage.client()
-        assert await other.ask("thread/loaded/list", {})
+        assert await other.request("thread/loaded/list", {})
         stall.release()
         await client.end_of(turn_id)
 
@@ -377,9 +377,9 @@ async def test_other_clients_are_served_while_skills_and_documents_are_read(
     thread_id = await client.start(cwd=str(stage.workspace))
     stage.model.plays(says("ok"))
     with stalled(module, step) as stall:
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         await stall.reached()
-        assert await other.ask("thread/loaded/list", {})
+        assert await other.request("thread/loaded/list", {})
         stall.release()
         messages = await client.end_of(turn_id)
 
@@ -404,9 +404,9 @@ async def test_other_clients_are_served_while_an_answer_is_checked_against_its_s
     thread_id = await client.start(cwd=str(stage.workspace))
     stage.model.plays(says('"' + "a" * 2000 + '!"'), says('"b"', number=2))
     with stalled(agent, "validate") as stall:
-        turn_id = await client.begin(thread_id, outputSchema={"pattern": "^(a+)+$"})
+        turn_id = await client.start_turn(thread_id, outputSchema={"pattern": "^(a+)+$"})
         await stall.reached()
-        assert await other.ask("thread/loaded/list", {})
+        assert await other.request("thread/loaded/list", {})
         stall.release()
         messages = await client.end_of(turn_id)
 
@@ -424,9 +424,9 @@ async def test_settings_are_written_while_answers_are_checked_against_their_sche
     stage.model.plays(says('"a"'))
     edit = {"keyPath": "model", "value": "x", "mergeStrategy": "replace"}
     with stalled(agent, "validate") as stall:
-        turn_id = await client.begin(thread_id, outputSchema={"type": "string"})
+        turn_id = await client.start_turn(thread_id, outputSchema={"type": "string"})
         await stall.reached()
-        assert (await other.ask("config/value/write", edit))["status"] == "ok"
+        assert (await other.request("config/value/write", edit))["status"] == "ok"
         stall.release()
         messages = await client.end_of(turn_id)
 
@@ -455,7 +455,7 @@ async def test_request_with_too_many_parts_is_refused(
     named = {"threadId": thread_id} if method in ("turn/start", "thread/inject_items") else {}
     refusal = await client.refusal(method, {**named, **params})
     assert reason in str(refusal)
-    await client.ask("model/list", {})
+    await client.request("model/list", {})
 
 
 async def test_settings_nested_too_deep_or_too_many_are_refused(stage: Stage) -> None:

@@ -105,7 +105,7 @@ async def run(home: Path, limit: str, script: str, policy: JsonValue) -> JsonVal
         client = await stage.client()
         command: JsonValue = [sys.executable, "-I", "-S", "-W", "ignore", "-c", script]
         params: JsonValue = {"command": command, "cwd": str(stage.workspace)}
-        return await client.ask(
+        return await client.request(
             "command/exec", {**params, "timeoutMs": 25_000, "sandboxPolicy": policy}
         )
 

@@ -337,7 +337,7 @@ async def test_command_exec_cannot_write_the_home(stage: Stage) -> None:
         "cwd": str(stage.home.parent),
         "sandboxPolicy": {"type": "workspaceWrite", "writableRoots": [str(stage.home)]},
     }
-    answer = await client.ask("command/exec", params)
+    answer = await client.request("command/exec", params)
     assert answer["stdout"] == "over\n"
     assert not (stage.home / "planted").exists()
 
@@ -370,15 +370,15 @@ async def test_running_server_loads_no_code_that_changed(home: Path) -> None:
         async with asyncio.timeout(60):
             client = Client(Peer(transport))
             await client.initialize()
-            await client.ask("thread/loaded/list", {})
+            await client.request("thread/loaded/list", {})
             with (ws / "lib/treadle/server/handlers/skill.py").open("a") as file:
                 file.write(f"\nopen({str(marker)!r}, 'w').close()\n")
             refused = await client.refusal("skills/list", {})
             assert refused.code == -32603
-            await client.ask("thread/loaded/list", {})
+            await client.request("thread/loaded/list", {})
             # A module in the working folder does not shadow an installed one.
             value = {"keyPath": "model", "value": "x", "mergeStrategy": "replace"}
-            await client.ask("config/value/write", value)
+            await client.request("config/value/write", value)
     finally:
         await transport.close()
     assert not marker.exists()

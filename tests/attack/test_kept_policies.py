@@ -22,7 +22,7 @@ async def start_thread(stage: Stage, **params: JsonValue) -> tuple[Client, str]:
 async def policy_after_restart(stage: Stage, thread_id: str) -> tuple[str, str]:
     await stage.restart()
     client = await stage.client()
-    resumed = await client.ask("thread/resume", {"threadId": thread_id})
+    resumed = await client.request("thread/resume", {"threadId": thread_id})
     return resumed["approvalPolicy"], resumed["sandbox"]["type"]
 
 
@@ -34,7 +34,7 @@ async def test_thread_without_turns_keeps_its_policy(stage: Stage) -> None:
 async def test_fork_keeps_the_policy_that_it_was_given(stage: Stage) -> None:
     client, thread_id = await start_thread(stage, **FREE)
     await client.run(thread_id)
-    fork = await client.ask("thread/fork", {"threadId": thread_id, **STRICT})
+    fork = await client.request("thread/fork", {"threadId": thread_id, **STRICT})
     kept = await policy_after_restart(stage, fork["thread"]["id"])
     assert kept == ("untrusted", "readOnly")
 
@@ -43,7 +43,7 @@ async def test_policy_that_was_changed_between_turns_is_stored(stage: Stage) -> 
     client, thread_id = await start_thread(stage, **FREE)
     await client.run(thread_id)
     change = {"approvalPolicy": "untrusted", "sandboxPolicy": {"type": "readOnly"}}
-    await client.ask("thread/settings/update", {"threadId": thread_id, **change})
+    await client.request("thread/settings/update", {"threadId": thread_id, **change})
     assert await policy_after_restart(stage, thread_id) == ("untrusted", "readOnly")
 
 
@@ -58,7 +58,7 @@ async def test_reviewer_asks_where_every_command_needs_approval(stage: Stage, sa
     client, thread_id = await start_thread(stage, approvalPolicy="untrusted", sandbox=sandbox)
     stage.model.plays(calls("exec_command", {"cmd": "touch made"}), says("{}"))
     target = {"type": "custom", "instructions": "look"}
-    await client.ask("review/start", {"threadId": thread_id, "target": target})
+    await client.request("review/start", {"threadId": thread_id, "target": target})
     approval = await question(client, COMMAND_APPROVAL)
     await answer(client, approval, {"decision": "decline"})
     await client.until("turn/completed")

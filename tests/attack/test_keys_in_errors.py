@@ -375,7 +375,7 @@ async def test_sign_in_whose_token_exchange_fails_shows_no_secret(stage: Stage) 
     async with service(answer) as url:
         stage.configure(table("web", url=f"{url}/mcp"))
         client = await stage.client()
-        begun = await client.ask("mcpServer/oauth/login", {"name": "web"})
+        begun = await client.request("mcpServer/oauth/login", {"name": "web"})
         query = parse_qs(urlsplit(begun["authorizationUrl"]).query)
         back = urlsplit(query["redirect_uri"][0])
         await browse(back.port or 0, f"{back.path}?code={HEADER}&state={query['state'][0]}")

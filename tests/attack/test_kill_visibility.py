@@ -30,8 +30,8 @@ def killable(home: Path) -> SubprocessTransport:
 
 async def shown(client: Client) -> tuple[list[str], list[str]]:
     """Return the threads that a list and a search show."""
-    listing = await client.ask("thread/list", {})
-    search = await client.ask("thread/search", {"searchTerm": WORDS})
+    listing = await client.request("thread/list", {})
+    search = await client.request("thread/search", {"searchTerm": WORDS})
     return (
         [thread["id"] for thread in listing["data"] if thread["preview"] == WORDS],
         [hit["thread"]["id"] for hit in search["data"]],
@@ -43,7 +43,7 @@ async def kill_after(home: Path, moment: str) -> str:
     transport = killable(home)
     async with asyncio.timeout(SECONDS), over(transport) as client:
         thread_id = await client.start()
-        await client.begin(thread_id, WORDS)
+        await client.start_turn(thread_id, WORDS)
         if moment != "reply":
             await client.until(moment)
         os.kill(transport.pid, signal.SIGKILL)
@@ -62,10 +62,10 @@ async def test_the_next_server_shows_it(home: Path, moment: str) -> None:
         thread = await client.read(thread_id)
         assert first_message(thread) == [WORDS]
         assert thread["turns"][0]["status"] in ("interrupted", "completed")
-        turns = await client.ask("thread/turns/list", {"threadId": thread_id})
+        turns = await client.request("thread/turns/list", {"threadId": thread_id})
         assert [turn["id"] for turn in turns["data"]] == [thread["turns"][0]["id"]]
 
-        resumed = await client.ask("thread/resume", {"threadId": thread_id})
+        resumed = await client.request("thread/resume", {"threadId": thread_id})
         assert words(resumed["thread"]) == words(thread)
         ids = [[item["id"] for item in t["turns"][0]["items"]] for t in (thread, resumed["thread"])]
         assert ids[0] == ids[1]
@@ -78,7 +78,7 @@ async def test_another_server_on_the_same_home_shows_it(home: Path) -> None:
             thread_id = await other.start()
             # This server knows the thread as empty before the first message arrives.
             assert await shown(client) == ([], [])
-            await other.begin(thread_id, WORDS)
+            await other.start_turn(thread_id, WORDS)
             os.kill(transport.pid, signal.SIGKILL)
 
         assert await shown(client) == ([thread_id], [thread_id])

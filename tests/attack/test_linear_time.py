@@ -201,14 +201,14 @@ async def test_folders_are_made_copied_and_removed_however_deep_they_are(stage: 
     top, other = stage.workspace / "top", stage.workspace / "other"
     params: JsonValue = {"path": str(deep_folder(top)), "recursive": True}
 
-    assert await client.ask("fs/createDirectory", params) == {}
-    assert await client.ask("fs/createDirectory", params) == {}
+    assert await client.request("fs/createDirectory", params) == {}
+    assert await client.request("fs/createDirectory", params) == {}
     paths = {"sourcePath": str(deep_folder(top)), "destinationPath": str(deep_folder(other))}
-    assert await client.ask("fs/copy", {**paths, "recursive": True}) == {}
+    assert await client.request("fs/copy", {**paths, "recursive": True}) == {}
     assert deep_folder(other).is_dir()
     for path in (top, other):
         with few_descriptors():
-            assert await client.ask("fs/remove", {"path": str(path), "recursive": True}) == {}
+            assert await client.request("fs/remove", {"path": str(path), "recursive": True}) == {}
 
     assert list(stage.workspace.iterdir()) == []
 

@@ -38,7 +38,7 @@ def locked(home: Path) -> Iterator[None]:
 
 
 async def ids(client: Client) -> list[str]:
-    answer = await client.ask("thread/list", {})
+    answer = await client.request("thread/list", {})
     return [thread["id"] for thread in answer["data"]]
 
 
@@ -67,14 +67,14 @@ async def test_threads_continue_while_the_index_is_locked(stage: Stage) -> None:
     known = await client.start()
     await client.run(known, "first")
     assert await ids(client) == [known]
-    await client.ask("thread/unsubscribe", {"threadId": known})
+    await client.request("thread/unsubscribe", {"threadId": known})
 
     with locked(stage.home):
         async with asyncio.timeout(SECONDS):
             added = await client.start()
             await client.run(added, "second")
             assert words(await client.read(added)) == [["second", "two"]]
-            await client.ask("thread/resume", {"threadId": known})
+            await client.request("thread/resume", {"threadId": known})
             await client.run(known, "third")
             assert words(await client.read(known)) == [["first", "one"], ["third", "three"]]
             # A list shows what the index has, because nothing can be added to it.
@@ -112,12 +112,12 @@ async def test_threads_are_moved_named_and_removed_while_the_index_is_locked(sta
 
     with locked(stage.home):
         async with asyncio.timeout(SECONDS):
-            await client.ask("thread/archive", {"threadId": threads[0]})
-            await client.ask("thread/delete", {"threadId": threads[1]})
-            await client.ask("thread/name/set", {"threadId": threads[2], "name": "named"})
-    (left,) = (await client.ask("thread/list", {}))["data"]
+            await client.request("thread/archive", {"threadId": threads[0]})
+            await client.request("thread/delete", {"threadId": threads[1]})
+            await client.request("thread/name/set", {"threadId": threads[2], "name": "named"})
+    (left,) = (await client.request("thread/list", {}))["data"]
     assert (left["id"], left["name"]) == (threads[2], "named")
-    archived = await client.ask("thread/list", {"archived": True})
+    archived = await client.request("thread/list", {"archived": True})
     assert [thread["id"] for thread in archived["data"]] == [threads[0]]
 
 
@@ -128,7 +128,7 @@ async def test_a_thread_is_listed_as_soon_as_its_message_is_accepted(stage: Stag
         gate = asyncio.Event()
         stage.model.plays(says("late", None, (), gate))
         thread_id = await client.start()
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         assert (await ids(client))[0] == thread_id
         gate.set()
         await client.end_of(turn_id)

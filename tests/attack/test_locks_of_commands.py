@@ -29,7 +29,7 @@ def exclusive_lock(path: Path) -> Iterator[None]:
 
 async def plant(client: Client, folder: Path) -> JsonValue:
     """Run a command that writes a file, and then settings."""
-    return await client.ask(
+    return await client.request(
         "command/exec",
         {
             "command": ["sh", "-c", "echo x > file; echo x > .codex/config.toml"],

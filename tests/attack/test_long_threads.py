@@ -70,7 +70,7 @@ async def test_a_quick_request_overtakes_one_that_reads_a_long_thread(
 ) -> None:
     thread_id = await asyncio.to_thread(write_long_thread, stage.home)
     client = await stage.client()
-    await client.ask("thread/list", {})
+    await client.request("thread/list", {})
 
     params = {"threadId": thread_id, **REQUESTS[method]}
     assert await answered_first(client, method, params) == "thread/loaded/list"
@@ -82,12 +82,12 @@ async def test_two_clients_that_resume_a_long_thread_share_it(stage: Stage) -> N
     clients = [await stage.client() for _ in range(3)]
     async with asyncio.TaskGroup() as tasks:
         answers = [
-            tasks.create_task(client.ask("thread/resume", {"threadId": thread_id}))
+            tasks.create_task(client.request("thread/resume", {"threadId": thread_id}))
             for client in clients
         ]
     assert [len(answer.result()["thread"]["turns"]) for answer in answers] == [TURNS] * 3
     stage.model.plays(says("ok"))
-    turn_id = await clients[0].begin(thread_id)
+    turn_id = await clients[0].start_turn(thread_id)
     for client in clients:
         await client.end_of(turn_id)
 
@@ -103,7 +103,7 @@ async def test_a_client_that_disconnects_while_a_thread_is_loaded_leaves_no_leas
     await gone.settled()
     await gone.peer.transport.close()
     client = await stage.client()
-    answer = await client.ask("thread/resume", {"threadId": thread_id, "excludeTurns": True})
+    answer = await client.request("thread/resume", {"threadId": thread_id, "excludeTurns": True})
     assert answer["thread"]["id"] == thread_id
 
 
@@ -121,6 +121,6 @@ async def test_events_that_happened_long_ago_are_read_off_the_event_loop(
 
     monkeypatch.setattr(FileJournal, "read", noting_read)
     client = await stage.client()
-    await client.ask("thread/resume", {"threadId": thread_id, "afterSeq": 0})
+    await client.request("thread/resume", {"threadId": thread_id, "afterSeq": 0})
     await client.until("item/completed", lambda params: params["item"]["id"] == f"big-{TURNS - 1}")
     assert threads == {False}

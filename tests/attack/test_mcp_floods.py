@@ -152,7 +152,7 @@ async def test_long_messages_are_decoded_off_the_event_loop_and_stay_in_order(
 async def test_a_call_with_too_many_elicitations_fails(stage: Stage, tool: str) -> None:
     client, thread_id = await ready(stage)
     stage.model.plays(calls(f"mcp__flood__{tool}", {}))
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     for _question in range(MAX_QUESTIONS):
         await answer(client, await question(client, ASK), {"action": "decline"})
     sent = await client.end_of(turn_id)

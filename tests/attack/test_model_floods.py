@@ -68,7 +68,7 @@ async def test_requests_are_answered_while_the_events_of_a_fast_stream_are_handl
 
     async def keep_asking(other: Client) -> None:
         while True:
-            await other.ask("thread/loaded/list", {})
+            await other.request("thread/loaded/list", {})
             answered_at.append(handled)
 
     async with asyncio.TaskGroup() as group:
@@ -136,7 +136,7 @@ async def test_others_are_answered_between_the_parts_of_a_long_delta(
 
     async def keep_asking() -> None:
         while True:
-            await other.ask("thread/loaded/list", {})
+            await other.request("thread/loaded/list", {})
             answered_at.add(len(parts))
 
     async with asyncio.TaskGroup() as group:

@@ -39,11 +39,11 @@ if os.geteuid() != 0:
             resource.prlimit(server.pid, resource.RLIMIT_NPROC, (1, hard))
             for method in ("thread/start", "thread/list", "thread/start"):
                 with pytest.raises(Refused):
-                    await client.ask(method, {})
+                    await client.request(method, {})
             resource.prlimit(server.pid, resource.RLIMIT_NPROC, (hard, hard))
             thread_id = await client.start()
             assert line_of((await client.run(thread_id))[-1]) == "turn/completed completed"
-            listed = await client.ask("thread/list", {})
+            listed = await client.request("thread/list", {})
             assert [thread["id"] for thread in listed["data"]] == [thread_id]
 
 

@@ -27,7 +27,7 @@ TOO_LONG = f"must have at most {MAX_PATH_BYTES} bytes, not {MAX_PATH_BYTES + 1}"
 async def refusal(stage: Stage, method: str, params: JsonValue) -> str:
     client = await stage.client()
     with pytest.raises(Refused) as refused:
-        await client.ask(method, params)
+        await client.request(method, params)
     return str(refused.value)
 
 
@@ -55,7 +55,7 @@ async def test_a_thread_does_not_move_to_such_a_folder(stage: Stage, method: str
     await client.run(thread_id)
     more: JsonValue = {"input": []} if method == "turn/start" else {}
     with pytest.raises(Refused) as refused:
-        await client.ask(method, {"threadId": thread_id, "cwd": DEEP, **more})
+        await client.request(method, {"threadId": thread_id, "cwd": DEEP, **more})
     assert f"cwd {TOO_DEEP}" in str(refused.value)
 
     stage.model.plays(says("still here"))
@@ -77,7 +77,7 @@ async def test_the_number_of_folders_has_a_limit(stage: Stage, method: str) -> N
     assert reason in await refusal(stage, method, {"cwds": folders})
 
     client = await stage.client()
-    answer = await client.ask(method, {"cwds": folders[1:]})
+    answer = await client.request(method, {"cwds": folders[1:]})
     assert [entry["cwd"] for entry in answer["data"]] == folders[1:]
 
 
@@ -97,9 +97,9 @@ async def test_the_deepest_supported_folder_is_accepted(stage: Stage) -> None:
     client = await stage.client()
     folder = "/" + "/".join(["x"] * MAX_COMPONENTS)
     for method in LISTS:
-        answer = await client.ask(method, {"cwds": [folder]})
+        answer = await client.request(method, {"cwds": [folder]})
         assert answer["data"][0]["cwd"] == folder
-    await client.ask("config/read", {"cwd": folder})
+    await client.request("config/read", {"cwd": folder})
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,9 @@ async def test_other_clients_are_served_while_folders_are_scanned(
     client, other = await stage.client(), await stage.client()
     with stalled(*step) as stall:
         async with asyncio.TaskGroup() as group:
-            listing = group.create_task(client.ask(method, {"cwds": [str(stage.workspace)]}))
+            listing = group.create_task(client.request(method, {"cwds": [str(stage.workspace)]}))
             await stall.reached()
-            await other.ask("thread/loaded/list", {})
+            await other.request("thread/loaded/list", {})
             stall.release()
         answer = listing.result()
     assert [entry["cwd"] for entry in answer["data"]] == [str(stage.workspace)]

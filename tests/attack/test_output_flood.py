@@ -68,7 +68,7 @@ async def test_deltas_are_bounded_and_the_notes_account_for_the_rest(
 
 async def test_shell_commands_of_the_user_are_bounded_too(home: Path) -> None:
     async with bench(home, **FREE) as b:
-        await b.client.ask("thread/shellCommand", {"threadId": b.thread_id, "command": FLOOD})
+        await b.client.request("thread/shellCommand", {"threadId": b.thread_id, "command": FLOOD})
         messages = await b.client.until("turn/completed")
         (item,) = commands(messages)
         deltas = params_of(messages, "item/commandExecution/outputDelta")
@@ -84,10 +84,10 @@ async def test_requests_are_answered_while_a_background_terminal_floods(home: Pa
         _, output = await b.call("exec_command", {"cmd": "yes", "yield_time_ms": 250})
         number = session_of(output)
         for _ in range(20):
-            answer = await b.client.ask("command/exec", {"command": ["echo", "answered"]})
+            answer = await b.client.request("command/exec", {"command": ["echo", "answered"]})
             assert answer["stdout"] == "answered\n"
         (path,) = outputs(b)
-        await b.client.ask(
+        await b.client.request(
             "thread/backgroundTerminals/terminate",
             {"threadId": b.thread_id, "processId": str(number)},
         )
@@ -132,7 +132,7 @@ async def test_files_are_deleted_with_their_thread(home: Path, is_ephemeral: boo
     async with bench(home, ephemeral=is_ephemeral, **FREE) as b:
         await b.call("exec_command", {"cmd": FLOOD, "yield_time_ms": 30_000})
         assert len(outputs(b)) == 1
-        await b.client.ask("thread/delete", {"threadId": b.thread_id})
+        await b.client.request("thread/delete", {"threadId": b.thread_id})
 
         assert outputs(b) == []
 
@@ -159,7 +159,7 @@ async def test_full_disk_loses_the_file_and_nothing_else(home: Path) -> None:
 
 async def test_answer_of_command_exec_is_bounded_without_a_cap(home: Path) -> None:
     async with bench(home, **FREE) as b:
-        answer = await b.client.ask(
+        answer = await b.client.request(
             "command/exec",
             {
                 "command": ["sh", "-c", FLOOD],

@@ -139,7 +139,7 @@ class Ground:
         """Run a script in the server's sandbox; return its output."""
         argv = [*PYTHON, PRELUDE + script, self.where, *(arguments or ("",))]
         params = {"command": argv, "sandboxPolicy": policy, "timeoutMs": SECONDS * 1000}
-        done = await self.client.ask("command/exec", params)
+        done = await self.client.request("command/exec", params)
         assert not done["stderr"], done["stderr"]
         text: str = done["stdout"].strip()
         return text

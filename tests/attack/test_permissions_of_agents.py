@@ -73,7 +73,7 @@ async def test_a_child_that_works_meanwhile_follows_its_parent(
     team.plays(spawn())
     await client.run(thread_id)
 
-    await client.ask("thread/settings/update", {"threadId": thread_id, **READ_ONLY})
+    await client.request("thread/settings/update", {"threadId": thread_id, **READ_ONLY})
     held.set()
     team.plays(wait(team.child_id))
     await client.run(thread_id)
@@ -86,7 +86,7 @@ async def test_a_child_keeps_what_a_client_chose_for_it(
     client: Client, team: Team, workspace: Path
 ) -> None:
     thread_id = await spawned(client, team, workspace)
-    await client.ask("thread/settings/update", {"threadId": team.child_id, **READ_ONLY})
+    await client.request("thread/settings/update", {"threadId": team.child_id, **READ_ONLY})
     team.children = [calls("exec_command", {"cmd": f"touch {workspace}/made"}), "done"]
     team.plays(more(team.child_id), wait(team.child_id))
 

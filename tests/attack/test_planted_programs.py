@@ -243,7 +243,7 @@ async def test_rule_does_not_allow_the_shell_of_a_repository(stage: Stage, home:
         cwd=str(stage.workspace), approvalPolicy="untrusted", sandbox="danger-full-access"
     )
     stage.model.plays(calls("shell", {"command": ["./bash", "-lc", "git status"]}))
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     request = await question(client, "item/commandExecution/requestApproval")
     await answer(client, request, {"decision": "decline"})
     await client.end_of(turn_id)

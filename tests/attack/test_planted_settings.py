@@ -56,7 +56,7 @@ async def run_in(bench_: Bench, cwd: Path, script: str, *, login: bool = True) -
 async def layers_of(bench_: Bench, cwd: Path) -> dict[str, str | None]:
     """Return the project layers for a folder, and why each is ignored if it is."""
     params = {"cwd": str(cwd), "includeLayers": True}
-    answer = await bench_.client.ask("config/read", params)
+    answer = await bench_.client.request("config/read", params)
     layers: list[JsonValue] = answer["layers"]
     return {
         layer["name"]["dotCodexFolder"]: layer.get("disabledReason")
@@ -77,7 +77,7 @@ async def test_settings_planted_below_a_trusted_root_are_ignored(home: Path) -> 
         assert reason is not None
         assert "sandboxed commands could write there" in reason
         assert f'projects."{project}/sub".trust_level' in reason
-        answer = await bench_.client.ask("thread/start", {"cwd": str(project / "sub")})
+        answer = await bench_.client.request("thread/start", {"cwd": str(project / "sub")})
         assert answer["sandbox"]["type"] == "readOnly"
 
 
@@ -168,7 +168,7 @@ async def test_link_in_the_place_of_another_threads_folder_opens_nothing(
         if is_restarted:
             await bench_.stage.restart()
             bench_.client = await bench_.stage.client()
-            await bench_.client.ask("thread/resume", {"threadId": victim})
+            await bench_.client.request("thread/resume", {"threadId": victim})
         bench_.thread_id = victim
         script = f"echo x > planted; echo x > {outside}/planted; echo over"
         _, output = await bench_.call("exec_command", {"cmd": script}, "call-2")

@@ -47,16 +47,16 @@ class Conversation:
         self.client = client
         self.last_id = 1
 
-    async def ask(self, method: str, params: JsonValue) -> tuple[int, JsonValue]:
+    async def request(self, method: str, params: JsonValue) -> tuple[int, JsonValue]:
         """Send a request; return its id and its result."""
         self.last_id += 1
-        return self.last_id, await self.client.ask(method, params)
+        return self.last_id, await self.client.request(method, params)
 
 
 async def read_after(disk: Path, thread_id: str) -> JsonValue:
     """Read a thread with a server that starts after the power cut, and continue it."""
     async with playing(disk / "home", []) as server, client_of(server) as client:
-        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.request("thread/resume", {"threadId": thread_id})
         return await client.read(thread_id)
 
 
@@ -91,23 +91,23 @@ async def test_whatever_was_acknowledged_survives_a_power_cut(tmp_path: Path) ->
     extra = recording.environment(library)
     async with over(spawn_server(home, TREADLE_SCRIPT=str(script), **extra)) as client:
         talk = Conversation(client)
-        started, answer = await talk.ask("thread/start", {"cwd": str(work), **POLICY})
+        started, answer = await talk.request("thread/start", {"cwd": str(work), **POLICY})
         thread_id = answer["thread"]["id"]
         given = {"threadId": thread_id, "input": [said("first message")]}
-        first, answer = await talk.ask("turn/start", given)
+        first, answer = await talk.request("turn/start", given)
         turn_id = answer["turn"]["id"]
         question = (await client.until(ASK))[-1]
         steer = {**given, "input": [said("steered message")], "expectedTurnId": turn_id}
-        steered, _ = await talk.ask("turn/steer", steer)
+        steered, _ = await talk.request("turn/steer", steer)
         await client.peer.send({"id": question["id"], "result": {"decision": AMENDMENT}})
         await client.end_of(turn_id)
-        written, _ = await talk.ask(
+        written, _ = await talk.request(
             "config/value/write", {"keyPath": "model", "value": "m", "mergeStrategy": "replace"}
         )
-        stored, _ = await talk.ask(
+        stored, _ = await talk.request(
             "fs/writeFile", {"path": str(work / "file"), "dataBase64": "bmV3"}
         )
-        signed_in, _ = await talk.ask(
+        signed_in, _ = await talk.request(
             "account/login/start", {"type": "apiKey", "apiKey": "sk-kept"}
         )
 
@@ -146,7 +146,7 @@ async def test_the_recorder_leaves_out_what_was_not_synced(tmp_path: Path) -> No
     extra = recording.environment(library)
     async with over(spawn_server(root / "home", **extra)) as client:
         talk = Conversation(client)
-        made, _ = await talk.ask("fs/createDirectory", {"path": str(root / "work/folder")})
+        made, _ = await talk.request("fs/createDirectory", {"path": str(root / "work/folder")})
 
     assert (root / "work/folder").is_dir()
     assert list((recording.disk_after(answers(made), tmp_path / "1") / "work").iterdir()) == []

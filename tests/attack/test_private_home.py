@@ -39,8 +39,8 @@ async def test_only_the_owner_may_read_sessions(stage: Stage) -> None:
             await start_conversation(stage, client),
             await start_conversation(stage, client),
         )
-        await client.ask("thread/archive", {"threadId": archived})
-        await client.ask("thread/name/set", {"threadId": kept, "name": "named"})
+        await client.request("thread/archive", {"threadId": archived})
+        await client.request("thread/name/set", {"threadId": kept, "name": "named"})
     finally:
         os.umask(before)
 
@@ -76,7 +76,7 @@ async def test_an_unfinished_new_rollout_that_a_kill_left_is_removed(stage: Stag
         path.write_bytes(b'{"type":"session_meta"')
     lease = Lease.acquire(stage.home, in_work, 0)
 
-    listing = await client.ask("thread/list", {})
+    listing = await client.request("thread/list", {})
     assert [thread["id"] for thread in listing["data"]] == [thread_id]
     assert (left.exists(), kept.exists()) == (False, True)
     lease.release()
@@ -105,25 +105,25 @@ async def test_a_home_whose_name_is_not_utf8_works(tmp_path: Path) -> None:
         await client.run(thread_id, "hello")
         archived = await client.start()
         await client.run(archived, "bye")
-        await client.ask("thread/name/set", {"threadId": thread_id, "name": "named"})
-        await client.ask("thread/archive", {"threadId": archived})
+        await client.request("thread/name/set", {"threadId": thread_id, "name": "named"})
+        await client.request("thread/archive", {"threadId": archived})
     async with serving(home) as client:
-        about = client.heard[0]["result"]
+        about = client.received[0]["result"]
         assert about["codexHome"] == shown
-        (listed,) = (await client.ask("thread/list", {}))["data"]
+        (listed,) = (await client.request("thread/list", {}))["data"]
         assert (listed["id"], listed["name"]) == (thread_id, "named")
         assert listed["path"].startswith(f"{shown}/sessions/")
-        found = await client.ask("thread/search", {"searchTerm": "hello"})
+        found = await client.request("thread/search", {"searchTerm": "hello"})
         assert [hit["thread"]["id"] for hit in found["data"]] == [thread_id]
         assert words(await client.read(thread_id)) == [["hello", "ok"]]
-        resumed = await client.ask("thread/resume", {"threadId": thread_id})
+        resumed = await client.request("thread/resume", {"threadId": thread_id})
         assert words(resumed["thread"]) == [["hello", "ok"]]
         await client.run(thread_id, "again")
-        forked = await client.ask("thread/fork", {"threadId": thread_id})
+        forked = await client.request("thread/fork", {"threadId": thread_id})
         assert words(forked["thread"]) == [["hello", "ok"], ["again", "ok"]]
-        await client.ask("thread/unarchive", {"threadId": archived})
-        await client.ask("thread/delete", {"threadId": archived})
-        listing = await client.ask("thread/list", {})
+        await client.request("thread/unarchive", {"threadId": archived})
+        await client.request("thread/delete", {"threadId": archived})
+        listing = await client.request("thread/list", {})
         assert {each["id"] for each in listing["data"]} == {thread_id, forked["thread"]["id"]}
 
 
@@ -141,7 +141,7 @@ async def test_a_rollout_whose_name_is_not_utf8_hides_no_thread(stage: Stage) ->
     os.close(descriptor)
     os.mkdir(os.fsencode(stage.home) + b"/sessions/\xff")  # noqa: PTH102  a name in bytes
 
-    listing = await client.ask("thread/list", {})
+    listing = await client.request("thread/list", {})
     assert thread_id in [thread["id"] for thread in listing["data"]]
     other = next(each for each in listing["data"] if each["id"] != thread_id)
     assert "\N{REPLACEMENT CHARACTER}" in other["path"]

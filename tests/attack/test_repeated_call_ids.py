@@ -41,7 +41,7 @@ async def asking(stage: Stage, call_id: str) -> tuple[Client, str, str, list[Jso
         cwd=str(stage.workspace), approvalPolicy="on-request", sandbox="read-only"
     )
     stage.model.plays(twice(call_id, "touch one", "touch two"), says("ok"))
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     questions = [(await client.until(ASK))[-1] for _ in range(2)]
     return client, thread_id, turn_id, questions
 
@@ -72,7 +72,7 @@ async def test_the_second_approval_survives_the_answer_to_the_first(stage: Stage
     await client.until("serverRequest/resolved")
 
     other = await stage.client()
-    answer = await other.ask("thread/resume", {"threadId": thread_id})
+    answer = await other.request("thread/resume", {"threadId": thread_id})
     assert answer["thread"]["status"]["activeFlags"] == ["waitingOnApproval"]
     again = (await other.until(ASK))[-1]
     assert again["params"]["itemId"] == questions[1]["params"]["itemId"]
@@ -88,7 +88,7 @@ async def test_calls_of_two_answers_that_share_an_id_have_two_items(stage: Stage
         cwd=str(stage.workspace), approvalPolicy="on-request", sandbox="read-only"
     )
     stage.model.plays(twice("same", "touch one"), twice("same", "touch two"), says("ok"))
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     ids = []
     for _ in range(2):
         question = (await client.until(ASK))[-1]
@@ -110,7 +110,7 @@ async def test_a_call_after_a_restart_does_not_get_the_id_of_an_earlier_one(stag
     stage.model.replies.clear()
     stage.model.plays(twice("same", "touch three"), says("ok"))
     again = await stage.client()
-    await again.ask("thread/resume", {"threadId": thread_id})
+    await again.request("thread/resume", {"threadId": thread_id})
     ids = []
     for _ in range(3):
         question = (await again.until(ASK))[-1]

@@ -29,7 +29,7 @@ async def run_and_answer(
     b.thread_id = await b.client.start(
         cwd=str(b.stage.workspace), approvalPolicy="untrusted", sandbox="workspace-write"
     )
-    turn_id = await b.begin("exec_command", {**arguments, "login": False})
+    turn_id = await b.start_call("exec_command", {**arguments, "login": False})
     reasons: list[JsonValue] = []
     for decision in decisions:
         approval = (await b.client.until(APPROVAL))[-1]
@@ -92,7 +92,7 @@ async def test_command_that_was_approved_to_run_outside_needs_one_approval(home:
 async def test_approval_for_the_session_in_the_sandbox_does_not_apply_outside(home: Path) -> None:
     arguments: dict[str, JsonValue] = {"cmd": "if true; then echo run >> runs; fi", "login": False}
     async with bench(home, approvalPolicy="untrusted", sandbox="workspace-write") as b:
-        turn_id = await b.begin("exec_command", arguments)
+        turn_id = await b.start_call("exec_command", arguments)
         approval = (await b.client.until(APPROVAL))[-1]
         await b.client.peer.send({"id": approval["id"], "result": {"decision": "acceptForSession"}})
         await b.client.end_of(turn_id)
@@ -101,7 +101,7 @@ async def test_approval_for_the_session_in_the_sandbox_does_not_apply_outside(ho
 
         b.stage.model.plays(calls("exec_command", arguments, "call-3"))
         free: JsonValue = {"type": "dangerFullAccess"}
-        turn_id = await b.client.begin(b.thread_id, sandboxPolicy=free)
+        turn_id = await b.client.start_turn(b.thread_id, sandboxPolicy=free)
         approval = (await b.client.until(APPROVAL))[-1]
         await b.client.peer.send({"id": approval["id"], "result": {"decision": "decline"}})
         await b.client.end_of(turn_id)

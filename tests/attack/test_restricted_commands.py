@@ -140,7 +140,7 @@ async def test_the_server_runs_no_forbidden_command_among_lookalikes(
     thread_id = await client.start(
         cwd=str(stage.workspace), approvalPolicy=policy, sandbox="workspace-write"
     )
-    events = await client.end_of(await client.begin(thread_id))
+    events = await client.end_of(await client.start_turn(thread_id))
 
     items = [each["item"] for each in params_of(events, "item/completed")]
     assert [item["status"] for item in items if item["type"] == "commandExecution"] == ["declined"]

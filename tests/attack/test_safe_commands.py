@@ -323,7 +323,7 @@ async def test_the_server_asks_before_it_runs_such_a_command(stage: Stage, scrip
     thread_id = await client.start(
         cwd=str(stage.workspace), approvalPolicy="untrusted", sandbox="read-only"
     )
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     request = await question(client, COMMAND_APPROVAL)
     await answer(client, request, {"decision": "decline"})
     events = await client.end_of(turn_id)

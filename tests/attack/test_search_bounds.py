@@ -28,7 +28,7 @@ async def start_conversation(stage: Stage, client: Client, text: str) -> str:
 
 
 async def search_hits(client: Client, term: str) -> list[JsonValue]:
-    answer = await client.ask("thread/search", {"searchTerm": term})
+    answer = await client.request("thread/search", {"searchTerm": term})
     data: list[JsonValue] = answer["data"]
     return data
 
@@ -56,7 +56,7 @@ async def test_long_filters_are_refused_and_do_no_harm(stage: Stage, field: str)
     thread_id = await start_conversation(stage, client, "hello")
     refused = await client.refusal("thread/list", {field: [f"v{n}" for n in range(40_000)]})
     assert refused.message == f"{field} must have at most 1000 entries, not 40000"
-    listing = await client.ask("thread/list", {})
+    listing = await client.request("thread/list", {})
     assert [thread["id"] for thread in listing["data"]] == [thread_id]
     assert list(stage.home.glob("treadle.sqlite.damaged*")) == []
 
@@ -75,7 +75,7 @@ async def test_terms_of_every_length_find_what_was_said(stage: Stage, length: in
     if length > 32:
         assert [hit["thread"]["id"] for hit in hits] == [thread_id]
         assert await search_hits(client, term[:-1] + "#") == []
-    listing = await client.ask("thread/list", {"searchTerm": term})
+    listing = await client.request("thread/list", {"searchTerm": term})
     assert thread_id in [thread["id"] for thread in listing["data"]]
 
 
@@ -86,7 +86,7 @@ async def test_terms_are_not_parsed_as_syntax(stage: Stage, term: str) -> None:
     client = await stage.client()
     thread_id = await start_conversation(stage, client, f"before {term} after")
     await search_hits(client, term)
-    await client.ask("thread/list", {"searchTerm": term})
+    await client.request("thread/list", {"searchTerm": term})
     hits = await search_hits(client, "before")
     assert [hit["thread"]["id"] for hit in hits] == [thread_id]
     assert list(stage.home.glob("treadle.sqlite.damaged*")) == []
@@ -111,7 +111,7 @@ async def test_unlimited_occurrences_are_returned_in_pages(stage: Stage) -> None
     search = {"threadId": thread_id, "searchTerm": "a", "limit": 4_000_000_000}
     tracemalloc.start()
     try:
-        answer = await client.ask("thread/searchOccurrences", search)
+        answer = await client.request("thread/searchOccurrences", search)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -120,7 +120,7 @@ async def test_unlimited_occurrences_are_returned_in_pages(stage: Stage) -> None
     assert max(len(each["snippet"]) for each in answer["data"]) <= 161
     assert peak < 40_000_000
     search |= {"cursor": "599999"}
-    rest = await client.ask("thread/searchOccurrences", search)
+    rest = await client.request("thread/searchOccurrences", search)
     assert (len(rest["data"]), rest.get("nextCursor")) == (1, None)
     refused = await client.refusal("thread/searchOccurrences", {**search, "cursor": "700000"})
     assert refused.message == "cursor 700000 exceeds total matches 600000"
@@ -131,7 +131,7 @@ async def test_nearly_matching_terms_take_linear_time(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await start_conversation(stage, client, "ab" * 500_000)
     search = {"threadId": thread_id, "searchTerm": "ab" * (LIMIT // 2 - 1) + "aa"}
-    answer = await client.ask("thread/searchOccurrences", search)
+    answer = await client.request("thread/searchOccurrences", search)
     assert answer["data"] == []
 
 

@@ -65,7 +65,7 @@ async def searcher(stage: Stage, query: str) -> tuple[Client, str]:
 async def test_other_clients_are_served_while_a_model_searches_for_tools(stage: Stage) -> None:
     client, thread_id = await searcher(stage, "ticket")
     with stalled(tool_search, "rank") as stall:
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         await stall.reached()
         assert await answers_others(stage)
         stage.model.plays(says("ok"))
@@ -142,7 +142,7 @@ async def test_no_write_makes_the_file_too_large_to_be_read(stage: Stage) -> Non
     refused = await client.refusal("config/value/write", edit)
     assert f"bytes: expected at most {MAX_CONFIG_BYTES}" in refused.message
     assert file.read_bytes() == before
-    await client.ask("config/value/write", {**edit, "value": "small"})
+    await client.request("config/value/write", {**edit, "value": "small"})
 
 
 # -- each kind of work has its own threads
@@ -168,13 +168,13 @@ async def test_settings_and_watches_do_not_share_the_threads_of_other_work(stage
     write = {"keyPath": "model", "value": "m", "mergeStrategy": "replace"}
     with busy_executor():
         async with asyncio.timeout(20):
-            await client.ask("config/value/write", write)
-            await client.ask("skills/config/write", {"name": "s", "enabled": False})
-            await client.ask("account/login/start", {"type": "apiKey", "apiKey": "k"})
-            await client.ask("account/logout", None)
-            await client.ask("fs/watch", {"watchId": "w", "path": path})
-            await client.ask("skills/list", {"cwds": [path]})
-            await client.ask("thread/delete", {"threadId": thread_id})
+            await client.request("config/value/write", write)
+            await client.request("skills/config/write", {"name": "s", "enabled": False})
+            await client.request("account/login/start", {"type": "apiKey", "apiKey": "k"})
+            await client.request("account/logout", None)
+            await client.request("fs/watch", {"watchId": "w", "path": path})
+            await client.request("skills/list", {"cwds": [path]})
+            await client.request("thread/delete", {"threadId": thread_id})
 
 
 async def test_a_write_that_hangs_does_not_delay_other_clients(stage: Stage) -> None:
@@ -183,7 +183,7 @@ async def test_a_write_that_hangs_does_not_delay_other_clients(stage: Stage) -> 
     with stalled(writing, "edit_file") as stall:
         async with asyncio.TaskGroup() as tasks:
             for client in clients:
-                tasks.create_task(client.ask("config/value/write", edit))
+                tasks.create_task(client.request("config/value/write", edit))
             await stall.reached()
             assert await answers_others(stage)
             assert stall.calls <= MAX_SETTINGS_WORKERS
@@ -214,7 +214,7 @@ async def test_a_limited_number_of_models_is_kept_open(
     client = await stage.client()
     gate = asyncio.Event()
     stage.model.plays(says("at last", None, ["at"], gate))
-    first = await client.begin(await other_provider(stage, client, "first"))
+    first = await client.start_turn(await other_provider(stage, client, "first"))
     await client.until("item/agentMessage/delta")
     for number in range(6):
         stage.model.plays(says("ok"))
@@ -247,7 +247,7 @@ async def test_other_clients_are_served_while_a_long_command_is_judged(stage: St
     thread_id = await client.start(cwd=str(stage.workspace), approvalPolicy="never")
     stage.model.plays(calls("exec_command", {"cmd": "echo " + "a" * LONG_COMMAND}))
     with stalled(approvals, "look_through") as stall:
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         await stall.reached()
         assert await answers_others(stage)
         stage.model.plays(says("ok"))

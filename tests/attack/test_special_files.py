@@ -150,7 +150,7 @@ async def test_project_files_of_any_kind_are_tolerated(
     stage.model.plays(says("ok"))
 
     assert outline(await client.run(thread_id))[-2:] == EPILOGUE
-    await client.ask("skills/list", {"cwds": [str(place)]})
+    await client.request("skills/list", {"cwds": [str(place)]})
 
 
 def test_project_docs_are_read_up_to_their_limit(tmp_path: Path) -> None:

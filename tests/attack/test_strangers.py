@@ -132,9 +132,9 @@ async def test_many_uninitialized_peers_do_not_keep_a_client_out(
             for line in lines[:2]:
                 line.writer.write(b"GET / HT")
             async with known(where) as client:
-                await client.ask("model/list", {})
+                await client.request("model/list", {})
                 assert await lines[0].is_cut()
-                await client.ask("model/list", {})
+                await client.request("model/list", {})
 
 
 async def test_connections_beyond_the_limit_are_refused_until_one_ends(
@@ -147,7 +147,7 @@ async def test_connections_beyond_the_limit_are_refused_until_one_ends(
                     if kind == "ws":
                         assert await line.upgrade() == "HTTP/1.1 503 Service Unavailable"
                     assert await line.is_cut()
-                    await client.ask("model/list", {})
+                    await client.request("model/list", {})
                 while not await _is_served(where):
                     pass
 
@@ -163,7 +163,7 @@ async def test_uninitialized_peer_that_sends_nothing_is_disconnected(
                 assert (await line.answer())["error"]["message"] == "Not initialized"
                 event = await line.event()
                 assert event == Close(1008, "no `initialize` in time")
-                await client.ask("model/list", {})
+                await client.request("model/list", {})
 
 
 async def test_uninitialized_peer_that_reads_no_answers_uses_little_memory(
@@ -182,7 +182,7 @@ async def test_uninitialized_peer_that_reads_no_answers_uses_little_memory(
                     line.writer.transport.pause_reading()  # type: ignore[attr-defined]  # a socket's
                     line.writer.write(b"".join(line.encoder.text(call)) * 20_000)
                 for _ in range(20):
-                    await client.ask("model/list", {})
+                    await client.request("model/list", {})
                 assert _resident(server) - before < 20 * 1024 * 1024
 
 
@@ -194,7 +194,7 @@ async def test_flood_of_tiny_frames_does_not_delay_others(short_folder: Path) ->
             async with known(where) as client, stranger(where) as line:
                 await line.upgrade()
                 line.writer.write(ping * 40_000 + b"\x01\x80\1\2\3\4" + fragment * 20_000)
-                await client.ask("model/list", {})
+                await client.request("model/list", {})
                 line.writer.write(fragment * 50_000)
                 event = await line.event()
                 pongs = 0
@@ -216,7 +216,7 @@ async def test_heads_with_many_blanks_do_not_delay_others(kind: str, short_folde
                     async with stranger(where) as line:
                         line.writer.write(head)
                         assert await line.is_cut()  # after its answer
-                await client.ask("model/list", {})
+                await client.request("model/list", {})
 
 
 async def test_garbage_from_uninitialized_peers_leaves_few_lines_in_the_log(
@@ -228,7 +228,7 @@ async def test_garbage_from_uninitialized_peers_leaves_few_lines_in_the_log(
                 async with stranger(where) as line:
                     await _misbehave(line, number)
             async with known(where) as client:
-                await client.ask("model/list", {})
+                await client.request("model/list", {})
             lines = [text for text in server.stderr.splitlines() if " treadle." in text]
 
     assert "Traceback" not in server.stderr
@@ -247,7 +247,7 @@ async def test_peer_that_breaks_the_framing_after_a_ping_does_not_end_the_server
                     while line.recv(4096):
                         pass
             async with known(where) as client:
-                await client.ask("model/list", {})
+                await client.request("model/list", {})
 
     assert "Traceback" not in server.stderr
 
@@ -327,16 +327,16 @@ async def test_connections_wait_while_descriptors_are_used_up(
     async with asyncio.timeout(SECONDS):
         with serving(kind, short_folder) as (server, where):
             async with known(where) as client:
-                await client.ask("model/list", {})
+                await client.request("model/list", {})
                 with no_descriptors(server.process.pid):
                     waiting = await dial(where)
                     waiting.writer.write(b"GET / HTTP/1.1\r\n\r\n")
                     for _ in range(20):
-                        await client.ask("model/list", {})
+                        await client.request("model/list", {})
                 assert await waiting.is_cut()  # after its answer
                 waiting.close()
                 async with known(where) as another:
-                    await another.ask("model/list", {})
+                    await another.request("model/list", {})
         lines = [text for text in server.stderr.splitlines() if "used up" in text]
         assert len(lines) <= 1, lines
         assert "Traceback" not in server.stderr
@@ -354,7 +354,7 @@ async def test_connections_never_use_the_last_descriptors(kind: str, short_folde
                 published = await client.run(await client.start())
                 assert published[-1]["params"]["turn"]["status"] == "completed"
             command = {"command": ["echo", "hi"], "sandboxPolicy": {"type": "dangerFullAccess"}}
-            assert (await client.ask("command/exec", command))["stdout"] == "hi\n"
+            assert (await client.request("command/exec", command))["stdout"] == "hi\n"
 
 
 async def test_refusal_for_too_many_connections_reaches_the_client(short_folder: Path) -> None:
@@ -369,7 +369,7 @@ async def _is_served(where: Where) -> bool:
     """Try to connect; a connection that was just closed may still count for a moment."""
     try:
         async with known(where) as client:
-            await client.ask("model/list", {})
+            await client.request("model/list", {})
     except TransportError:
         return False
     return True

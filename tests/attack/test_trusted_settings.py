@@ -82,7 +82,7 @@ async def test_trusted_folder_that_is_missing_does_not_open_it_to_a_later_thread
         script = f"mkdir -p gone/.codex; printf '{PLANTED}' > gone/.codex/config.toml"
         await run_in(bench_, folder, script)
         (folder / "gone").mkdir(exist_ok=True)
-        answer = await bench_.client.ask("thread/start", {"cwd": str(folder / "gone")})
+        answer = await bench_.client.request("thread/start", {"cwd": str(folder / "gone")})
         assert answer["sandbox"]["type"] != "dangerFullAccess"
 
 
@@ -163,7 +163,7 @@ async def test_link_that_a_command_redirected_is_not_the_folder_that_was_trusted
         await run_in(bench_, folder, f"{script}; ln -sfn second current")
         assert (folder / "current" / ".codex" / "config.toml").exists()
         assert None not in (await layers_of(bench_, folder / "current")).values()
-        answer = await bench_.client.ask("thread/start", {"cwd": str(folder / "current")})
+        answer = await bench_.client.request("thread/start", {"cwd": str(folder / "current")})
         assert answer["sandbox"]["type"] == "readOnly"
 
 

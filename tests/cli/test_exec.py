@@ -379,8 +379,8 @@ async def test_threads_of_exec_are_not_listed_by_default(at: Bench) -> None:
     """As upstream: they are listed on request."""
     ran = await at.run(*JSON, "--thread-source", "nightly", "hi")
     async with spawned([TREADLE, "app-server"], at.home) as client:
-        usual = await client.ask("thread/list", {})
-        listing = await client.ask("thread/list", {"sourceKinds": ["exec"]})
+        usual = await client.request("thread/list", {})
+        listing = await client.request("thread/list", {"sourceKinds": ["exec"]})
     assert usual["data"] == []
     threads = [(each["id"], each["source"], each["threadSource"]) for each in listing["data"]]
     assert threads == [(ran.thread_id, "exec", "nightly")]
@@ -390,7 +390,7 @@ async def test_a_thread_is_resumed_by_its_name(at: Bench) -> None:
     first = await at.run(*JSON, "one", replies=[says("1", "r1")])
     await at.run(*JSON, "another", replies=[says("1", "r2")])
     async with spawned([TREADLE, "app-server"], at.home) as client:
-        await client.ask("thread/name/set", {"threadId": first.thread_id, "name": "the work"})
+        await client.request("thread/name/set", {"threadId": first.thread_id, "name": "the work"})
     ran = await at.run(*JSON, "resume", "the work", "two")
     assert ran.thread_id == first.thread_id
     assert at.model.requests[2].talk()[-1] == ("user", "two")

@@ -156,7 +156,7 @@ domains = {{"{ALLOWED}" = "allow"}}
             "command": ["python3", "-c", FETCH, *urls],
             "permissionProfile": ":workspace",
         }
-        done = await client.ask("command/exec", params)
+        done = await client.request("command/exec", params)
 
     assert done["stdout"].startswith("200 hello\n403 blocked-by-allowlist")
     assert heads == []

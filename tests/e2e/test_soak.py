@@ -47,7 +47,7 @@ def watchers(server: Server) -> int:
 async def run_turns(client: Client, thread_id: str, count: int) -> None:
     for _ in range(count):
         await client.run(thread_id)
-        client.heard.clear()
+        client.received.clear()
 
 
 async def run_threads(client: Client, count: int) -> None:
@@ -55,9 +55,9 @@ async def run_threads(client: Client, count: int) -> None:
     for _ in range(count):
         thread_id = await client.start()
         await client.run(thread_id)
-        await client.ask("thread/unsubscribe", {"threadId": thread_id})
+        await client.request("thread/unsubscribe", {"threadId": thread_id})
         await client.until("thread/closed")
-        client.heard.clear()
+        client.received.clear()
 
 
 async def test_many_turns_in_one_thread_cost_only_the_model_context(
@@ -92,7 +92,7 @@ async def test_threads_whose_turns_end_without_subscribers_are_unloaded(home: Pa
     async with playing(home, script) as server:
         async with client_of(server) as client:
             for _ in range(MAX_IDLE + 20):
-                await client.begin(await client.start())
+                await client.start_turn(await client.start())
         assert len(server.threads.loaded_ids()) == MAX_IDLE + 20
         go_on.set()
         await settled_tasks(server)
@@ -127,10 +127,10 @@ async def test_many_short_lived_clients_leave_nothing(home: Path) -> None:
 async def come_and_go(url: str, thread_id: str, count: int) -> None:
     for number in range(count):
         async with over(await connect_websocket(url)) as client:
-            await client.ask("thread/resume", {"threadId": thread_id, "afterSeq": 0})
+            await client.request("thread/resume", {"threadId": thread_id, "afterSeq": 0})
             if number % 3:
                 params = {"threadId": thread_id, "input": [said("go")]}
-                await client.ask("turn/start", params)
+                await client.request("turn/start", params)
 
 
 def open_files() -> int:

@@ -27,7 +27,7 @@ class Scene:
     async def play(self, reply: Reply) -> tuple[list[JsonValue], JsonValue]:
         """Let the model make a call; return the messages and the output that the model received."""
         self.model.plays(reply)
-        return await self.finish(await self.client.begin(self.thread_id))
+        return await self.finish(await self.client.start_turn(self.thread_id))
 
     async def finish(self, turn_id: str) -> tuple[list[JsonValue], JsonValue]:
         """Wait for the end of the turn, which must succeed."""

@@ -39,10 +39,10 @@ class Bench:
         messages = await self.client.run(self.thread_id)
         return messages, self.output(call_id)
 
-    async def begin(self, tool: str, arguments: JsonValue, call_id: str = "call-1") -> str:
+    async def start_call(self, tool: str, arguments: JsonValue, call_id: str = "call-1") -> str:
         """Let the model call a tool; return the id of the turn without waiting for its end."""
         self.stage.model.plays(calls(tool, arguments, call_id))
-        return await self.client.begin(self.thread_id)
+        return await self.client.start_turn(self.thread_id)
 
     def output(self, call_id: str = "call-1") -> str:
         """The output that the model received for a call."""

@@ -214,7 +214,7 @@ async def _first_turn(client: Client, cwd: Path) -> tuple[str | None, str | None
     thread_id = None
     try:
         thread_id = await client.start(cwd=str(cwd), **POLICY)
-        turn_id = await client.begin(thread_id, "first")
+        turn_id = await client.start_turn(thread_id, "first")
     except Refused as refused:
         return thread_id, None, f"refused: {refused.message}"
     while True:
@@ -237,7 +237,7 @@ async def _afterwards(
         if refusal.kind != "noActiveTurn":
             faults.append(f"interrupt: {refusal.message}")
     given = {"threadId": thread_id, "input": [said("second")], "approvalPolicy": "never"}
-    turn = (await client.ask("turn/start", given))["turn"]["id"]
+    turn = (await client.request("turn/start", given))["turn"]["id"]
     last = (await client.end_of(turn))[-1]["params"]["turn"]
     if last["status"] != "completed":
         faults.append(f"second turn: {last}")

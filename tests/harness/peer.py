@@ -55,9 +55,9 @@ class Peer:
         except HungUp:
             return messages
 
-    async def ask(self, method: str, params: JsonValue = None) -> JsonValue:
+    async def request(self, method: str, params: JsonValue = None) -> JsonValue:
         """Send a request and give the next message, which must be its answer."""
-        id_ = f"ask-{next(self._ids)}"
+        id_ = f"request-{next(self._ids)}"
         await self.send({"id": id_, "method": method, "params": params})
         answer = await self.receive()
         assert answer.pop("id") == id_
@@ -66,7 +66,7 @@ class Peer:
     async def initialize(self, **capabilities: JsonValue) -> JsonValue:
         """Shake hands, and give what the server says of itself."""
         params = {"clientInfo": CLIENT, "capabilities": capabilities}
-        answer = await self.ask("initialize", params)
+        answer = await self.request("initialize", params)
         await self.send({"method": "initialized"})
         return answer["result"]
 
@@ -85,6 +85,6 @@ class Peer:
 
     async def echo(self, text: str) -> str:
         """Make a valid request: proof that the server is well."""
-        answer = await self.ask("mock/experimentalMethod", {"value": text})
+        answer = await self.request("mock/experimentalMethod", {"value": text})
         echoed: str = answer["result"]["echoed"]
         return echoed

@@ -80,7 +80,7 @@ class Scenario:
 class Played:
     """What one of the servers said to its client, and to its model about its calls."""
 
-    heard: list[JsonValue]
+    messages: list[JsonValue]
     outputs: dict[str, JsonValue]
 
 
@@ -103,25 +103,25 @@ async def play(kind: str, scenario: Scenario, folder: Path) -> Played:
         async def reopen() -> Client:
             await process.aclose()
             another = await process.enter_async_context(spawned(command, home))
-            another.heard[:0] = client.heard
+            another.received[:0] = client.received
             scene.client = another
             return another
 
         scene = Scene(client, model, str(cwd), reopen)
         await scenario.steps(scene)
-        kept = [each for each in scene.client.heard if each.get("method") not in LEFT_OUT]
-        heard = without_repeats(kept)
+        kept = [each for each in scene.client.received if each.get("method") not in LEFT_OUT]
+        messages = without_repeats(kept)
         outputs: dict[str, JsonValue] = {}
         for request in model.requests:
             outputs |= request.outputs()
-        return Played(heard if kind == "treadle" else replies_first(heard), outputs)
+        return Played(messages if kind == "treadle" else replies_first(messages), outputs)
 
 
-def without_repeats(heard: list[JsonValue]) -> list[JsonValue]:
+def without_repeats(messages: list[JsonValue]) -> list[JsonValue]:
     """Leave out repeated diffs of a turn: the reference sends each up to four times."""
     last_diff: JsonValue = None
     kept: list[JsonValue] = []
-    for message in heard:
+    for message in messages:
         if message.get("method") == "turn/diff/updated":
             if message["params"] == last_diff:
                 continue
@@ -133,11 +133,11 @@ def without_repeats(heard: list[JsonValue]) -> list[JsonValue]:
 _AT_THE_START = ("thread/status/changed", "thread/settings/updated")
 
 
-def replies_first(heard: list[JsonValue]) -> list[JsonValue]:
+def replies_first(messages: list[JsonValue]) -> list[JsonValue]:
     """Put the answer to turn/start before the turn's events: upstream's may overtake it."""
     settled: list[JsonValue] = []
     answered: set[str] = set()
-    for message in heard:
+    for message in messages:
         turn = (message.get("result") or {}).get("turn")
         place = len(settled)
         # A second start that joins the turn is answered with the same id, in its own place.
@@ -156,15 +156,15 @@ def _turn_of(message: JsonValue) -> JsonValue:
     return params.get("turnId") or (params.get("turn") or {}).get("id")
 
 
-def lines(heard: Sequence[JsonValue]) -> list[str]:
+def lines(messages: Sequence[JsonValue]) -> list[str]:
     """A conversation in a few words per message, without the ids of the day."""
-    return [_ID.sub("<id>", line_of(message)) for message in heard]
+    return [_ID.sub("<id>", line_of(message)) for message in messages]
 
 
-def keys_by_line(heard: Sequence[JsonValue]) -> dict[str, set[str]]:
+def keys_by_line(messages: Sequence[JsonValue]) -> dict[str, set[str]]:
     """The keys of all messages that read the same."""
     found: dict[str, set[str]] = {}
-    for message, line in zip(heard, lines(heard), strict=True):
+    for message, line in zip(messages, lines(messages), strict=True):
         found.setdefault(line, set()).update(keys(message))
     return found
 
@@ -206,7 +206,7 @@ async def _compare(
 def _hold_known(scenario: Scenario, theirs: Played, ours: Played) -> None:
     assert line_differences(scenario, theirs, ours) == list(scenario.differences)
     ignored = VOLATILE | scenario.values
-    pairs = zip(deeds(ours.heard, ignored), deeds(theirs.heard, ignored), strict=False)
+    pairs = zip(deeds(ours.messages, ignored), deeds(theirs.messages, ignored), strict=False)
     for own, other in pairs:
         assert _as_known(own, other) == other
     if scenario.outputs:
@@ -225,20 +225,20 @@ def _as_known(value: JsonValue, other: JsonValue) -> JsonValue:
 def line_differences(scenario: Scenario, theirs: Played, ours: Played) -> list[str]:
     """What only one of them says, or in another place."""
     compared = difflib.ndiff(
-        [line for line in lines(theirs.heard) if line not in scenario.loose],
-        [line for line in lines(ours.heard) if line not in scenario.loose],
+        [line for line in lines(theirs.messages) if line not in scenario.loose],
+        [line for line in lines(ours.messages) if line not in scenario.loose],
     )
     return [line for line in compared if line[0] in "+-"]
 
 
 def hold_together(scenario: Scenario, theirs: Played, ours: Played) -> None:
     """Find the differences that the scenario does not name."""
-    assert [any("seq" in each for each in p.heard) for p in (theirs, ours)] == [
+    assert [any("seq" in each for each in p.messages) for p in (theirs, ours)] == [
         False,
         scenario.has_events,
     ]
     assert line_differences(scenario, theirs, ours) == list(scenario.differences)
-    their_keys, our_keys = keys_by_line(theirs.heard), keys_by_line(ours.heard)
+    their_keys, our_keys = keys_by_line(theirs.messages), keys_by_line(ours.messages)
     differing = {
         (line, key)
         for line in their_keys.keys() & our_keys.keys()
@@ -248,8 +248,8 @@ def hold_together(scenario: Scenario, theirs: Played, ours: Played) -> None:
     assert differing == set()
     ignored = VOLATILE | scenario.values
     extra = [line[2:] for line in scenario.differences if line.startswith("+ ")]
-    own = [each for each in ours.heard if line_of(each) not in extra]
-    assert deeds(own, ignored) == deeds(theirs.heard, ignored)
+    own = [each for each in ours.messages if line_of(each) not in extra]
+    assert deeds(own, ignored) == deeds(theirs.messages, ignored)
     if scenario.outputs:
         assert plain_outputs(ours.outputs) == plain_outputs(theirs.outputs)
 
@@ -262,9 +262,9 @@ _DEEDS = frozenset(
 )
 
 
-def deeds(heard: Sequence[JsonValue], ignored: frozenset[str]) -> list[JsonValue]:
+def deeds(messages: Sequence[JsonValue], ignored: frozenset[str]) -> list[JsonValue]:
     """What tools did and clients were asked, without what differs from run to run."""
-    return [_still(message, ignored) for message in heard if _is_deed(message)]
+    return [_still(message, ignored) for message in messages if _is_deed(message)]
 
 
 def _is_deed(message: JsonValue) -> bool:

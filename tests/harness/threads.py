@@ -44,17 +44,17 @@ class Client:
         self.peer = peer
         self.unread: list[JsonValue] = []
         # All received messages, in order; an answer has the method of its request as `answers`.
-        self.heard: list[JsonValue] = []
+        self.received: list[JsonValue] = []
         self._ids = count(1)
 
     async def initialize(self, **capabilities: JsonValue) -> JsonValue:
         """Complete the handshake with the experimental API enabled."""
         merged = {"experimentalApi": True, **capabilities}
-        about = await self.ask("initialize", {"clientInfo": CLIENT, "capabilities": merged})
+        about = await self.request("initialize", {"clientInfo": CLIENT, "capabilities": merged})
         await self.peer.send({"method": "initialized"})
         return about
 
-    async def ask(self, method: str, params: JsonValue) -> JsonValue:
+    async def request(self, method: str, params: JsonValue) -> JsonValue:
         """Send a request and return its result.
 
         Raises:
@@ -72,7 +72,7 @@ class Client:
     async def refusal(self, method: str, params: JsonValue) -> Refused:
         """Send a request whose answer must be an error; return that error."""
         try:
-            result = await self.ask(method, params)
+            result = await self.request(method, params)
         except Refused as refused:
             return refused
         raise AssertionError(f"{method} was not refused: {result}")
@@ -91,34 +91,34 @@ class Client:
 
     async def settled(self) -> list[JsonValue]:
         """Return all messages until now: an answer follows everything that was sent before it."""
-        await self.ask("thread/loaded/list", {})
+        await self.request("thread/loaded/list", {})
         messages, self.unread = self.unread, []
         return messages
 
     async def _receive(self) -> JsonValue:
         message = await self.peer.receive()
-        self.heard.append(message)
+        self.received.append(message)
         return message
 
     # -- common requests
 
     async def start(self, **params: JsonValue) -> str:
         """Start a thread and return its id."""
-        answer = await self.ask("thread/start", params)
+        answer = await self.request("thread/start", params)
         thread_id: str = answer["thread"]["id"]
         await self.until("thread/started", lambda params: params["thread"]["id"] == thread_id)
         return thread_id
 
-    async def begin(self, thread_id: str, text: str = "hi", **params: JsonValue) -> str:
+    async def start_turn(self, thread_id: str, text: str = "hi", **params: JsonValue) -> str:
         """Start a turn and return its id."""
         turn = {"threadId": thread_id, "input": [said(text)], **params}
-        answer = await self.ask("turn/start", turn)
+        answer = await self.request("turn/start", turn)
         turn_id: str = answer["turn"]["id"]
         return turn_id
 
     async def run(self, thread_id: str, text: str = "hi", **params: JsonValue) -> list[JsonValue]:
         """Run a turn to its end and return its messages."""
-        turn_id = await self.begin(thread_id, text, **params)
+        turn_id = await self.start_turn(thread_id, text, **params)
         return await self.end_of(turn_id)
 
     async def end_of(self, turn_id: str) -> list[JsonValue]:
@@ -127,7 +127,7 @@ class Client:
 
     async def read(self, thread_id: str) -> JsonValue:
         """The thread with its turns."""
-        answer = await self.ask("thread/read", {"threadId": thread_id, "includeTurns": True})
+        answer = await self.request("thread/read", {"threadId": thread_id, "includeTurns": True})
         return answer["thread"]
 
 

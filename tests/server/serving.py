@@ -65,14 +65,14 @@ async def serving(configuration: Configuration) -> AsyncIterator[Peer]:
 
 async def result(peer: Peer, method: str, params: JsonValue = None) -> JsonValue:
     """Send a request that must succeed, and return its result."""
-    answer = await peer.ask(method, params)
+    answer = await peer.request(method, params)
     assert "result" in answer, answer
     return answer["result"]
 
 
 async def refusal(peer: Peer, method: str, params: JsonValue = None) -> JsonValue:
     """Send a request that must be refused, and return its error."""
-    answer = await peer.ask(method, params)
+    answer = await peer.request(method, params)
     assert "error" in answer, answer
     return answer["error"]
 

@@ -33,11 +33,11 @@ async def test_all_clients_are_notified_of_threads_once_and_only_subscribers_of_
         client_of(server) as subscriber,
         client_of(server) as bystander,
     ):
-        answer = await subscriber.ask("thread/start", {})
+        answer = await subscriber.request("thread/start", {})
         thread_id = answer["thread"]["id"]
-        turn_id = await subscriber.begin(thread_id)
+        turn_id = await subscriber.start_turn(thread_id)
         messages = await subscriber.end_of(turn_id)
-        await subscriber.ask("thread/name/set", {"threadId": thread_id, "name": "Named"})
+        await subscriber.request("thread/name/set", {"threadId": thread_id, "name": "Named"})
         messages += await subscriber.settled()
         overheard = await bystander.settled()
         expected = [
@@ -59,8 +59,8 @@ async def test_no_client_gets_what_it_opted_out_of(home: Path) -> None:
         playing(home, SAME) as server,
         client_of(server, optOutNotificationMethods=opted_out) as client,
     ):
-        answer = await client.ask("thread/start", {})
-        turn_id = await client.begin(answer["thread"]["id"])
+        answer = await client.request("thread/start", {})
+        turn_id = await client.start_turn(answer["thread"]["id"])
         messages = outline(await client.end_of(turn_id))
         assert not {line.split(" ")[0] for line in messages} & set(opted_out)
         assert messages[-1] == "turn/completed completed"
@@ -75,10 +75,10 @@ async def test_unsubscribing_during_a_turn_takes_effect_at_once(home: Path) -> N
         client_of(server) as stayer,
     ):
         thread_id = await leaver.start()
-        await stayer.ask("thread/resume", {"threadId": thread_id})
-        turn_id = await leaver.begin(thread_id)
+        await stayer.request("thread/resume", {"threadId": thread_id})
+        turn_id = await leaver.start_turn(thread_id)
         await leaver.until("item/completed", lambda params: params["item"].get("text") == "first")
-        answer = await leaver.ask("thread/unsubscribe", {"threadId": thread_id})
+        answer = await leaver.request("thread/unsubscribe", {"threadId": thread_id})
         assert answer == {"status": "unsubscribed"}
         leaver.unread.clear()
         go_on.set()
@@ -91,7 +91,7 @@ async def test_the_last_subscriber_is_notified_once_that_the_thread_is_unloaded(
     async with playing(home, SAME) as server, client_of(server) as client:
         thread_id = await client.start()
         await client.run(thread_id)
-        await client.ask("thread/unsubscribe", {"threadId": thread_id})
+        await client.request("thread/unsubscribe", {"threadId": thread_id})
         assert outline(await client.settled()) == [
             "thread/status/changed notLoaded",
             "thread/closed",
@@ -129,7 +129,7 @@ async def test_resuming_twice_repeats_no_event(home: Path) -> None:
     async with playing(home, SAME) as server, client_of(server) as client:
         thread_id = await client.start()
         messages = await client.run(thread_id)
-        await client.ask("thread/resume", {"threadId": thread_id, "afterSeq": 0})
+        await client.request("thread/resume", {"threadId": thread_id, "afterSeq": 0})
         again = await client.settled()
         messages += again + await client.run(thread_id)
         numbers = [message["seq"] for message in messages if "seq" in message]

@@ -25,7 +25,7 @@ async def test_a_method_without_a_handler_is_refused_as_such(method: str) -> Non
     params = {"threadId": "t", "target": {"type": "uncommittedChanges"}}
     async with local_server() as server, attached(server) as peer:
         await peer.initialize(experimentalApi=True)
-        assert await peer.ask(method, params) == {
+        assert await peer.request(method, params) == {
             "error": {
                 "code": -32601,
                 "message": f"{method} is not implemented by this server",

@@ -53,7 +53,7 @@ async def test_a_child_is_a_separate_thread_whose_events_reach_the_parents_clien
     """Upstream sends no `thread/started` for it: a client would have to read its name."""
     thread_id = await client.start()
     team.plays(spawn(agent_type="explorer"), wait)
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     messages = await client.end_of(turn_id)
     child_id = team.child_id
     thread = params_of(messages, "thread/started")[0]["thread"]
@@ -215,14 +215,14 @@ async def test_interrupting_a_parent_closes_its_children(
     thread_id = await client.start()
     team.children = [[waits_for(asyncio.Event())]]
     team.plays(spawn(), wait)
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     messages = await client.until(
         "item/started", lambda params: params["item"].get("tool") == "wait"
     )
     child_id = team.child_id
     if "turn/started" not in outline(of(messages, child_id)):
         await client.until("turn/started", is_over(child_id))
-    await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+    await client.request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
     # The order varies: they are events of two threads.
     messages = await client.until("thread/status/changed", is_let_go(child_id))
     if "turn/completed interrupted" not in outline(of(messages, thread_id)):
@@ -240,7 +240,7 @@ async def test_the_usage_of_a_child_counts_for_its_parent(client: Client, team: 
     thread_id = await client.start(budget={"maxTokens": 100})
     team.children = [[calls("update_plan", {"plan": []}), usage(90, 20)], "too late"]
     team.plays(spawn(), wait)
-    await client.begin(thread_id)
+    await client.start_turn(thread_id)
     ended: dict[str, JsonValue] = {}
     while len(ended) < 2:
         params = (await client.until("turn/completed"))[-1]["params"]
@@ -310,7 +310,7 @@ async def test_a_client_that_joins_later_receives_the_events_of_children_too(
     team.plays(spawn())
     await client.run(thread_id)
     async with client_of(server) as late:
-        await late.ask("thread/resume", {"threadId": thread_id})
+        await late.request("thread/resume", {"threadId": thread_id})
         held.set()
         messages = await late.until("turn/completed", is_over(team.child_id))
 
@@ -325,7 +325,7 @@ async def test_children_are_closed_with_a_parent_that_has_no_subscribers(
     thread_id = await client.start()
     team.plays(spawn(), wait)
     await client.run(thread_id)
-    await client.ask("thread/unsubscribe", {"threadId": thread_id})
+    await client.request("thread/unsubscribe", {"threadId": thread_id})
     await client.until("thread/status/changed", is_let_go(team.child_id))
 
     assert server.threads.loaded_ids() == []
@@ -356,7 +356,7 @@ async def test_clients_of_the_parent_answer_the_server_requests_of_a_child(
         calls("exec_command", {"cmd": f"touch {tmp_path}/made", **more_rights}, call_id="e1")
     ]
     team.plays(spawn(), wait)
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     asked = (await client.until("item/commandExecution/requestApproval"))[-1]
     await client.peer.send({"id": asked["id"], "result": {"decision": "accept"}})
     messages = await client.end_of(turn_id)
@@ -386,11 +386,11 @@ async def test_a_child_is_found_again_after_a_restart(home: Path, team: Team) ->
         thread_id = await client.start()
         team.plays(spawn(), wait)
         await client.run(thread_id)
-        listed = (await client.ask("thread/list", {}))["data"]
-        children = (await client.ask("thread/list", {"sourceKinds": ["subAgent"]}))["data"]
+        listed = (await client.request("thread/list", {}))["data"]
+        children = (await client.request("thread/list", {"sourceKinds": ["subAgent"]}))["data"]
     child_id = team.child_id
     async with playing(home, ScriptedModel(team.play)) as server, client_of(server) as client:
-        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.request("thread/resume", {"threadId": thread_id})
         team.plays(more(child_id), wait(child_id))
         messages = await client.run(thread_id)
 

@@ -49,10 +49,10 @@ async def test_input_from_the_user_ends_a_wait(client: Client, team: Team) -> No
     held = asyncio.Event()
     team.children = [[waits_for(held), "child done"]]
     team.plays(spawn(), wait)
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     await client.until("item/started", lambda params: params["item"].get("tool") == "wait")
     steer = {"threadId": thread_id, "expectedTurnId": turn_id, "input": [said("never mind")]}
-    await client.ask("turn/steer", steer)
+    await client.request("turn/steer", steer)
     messages = await client.end_of(turn_id)
     held.set()
 
@@ -103,7 +103,7 @@ async def test_a_wait_that_times_out_reports_that_no_agent_has_finished(
     held = asyncio.Event()
     team.children = [[waits_for(held), "child done"]]
     team.plays(spawn(), lambda id_: calls("wait_agent", {"targets": [id_], "timeout_ms": 1}), wait)
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     messages = await client.until(
         "item/completed", lambda params: params["item"].get("tool") == "wait"
     )
@@ -177,11 +177,11 @@ async def test_interrupting_an_agent_closes_all_its_descendants(
 
     team.child = play
     team.plays(spawn(), wait)
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     await deep.wait()
     assert len(server.threads.loaded_ids()) == 3
     below = [id_ for id_ in server.threads.loaded_ids() if id_ != thread_id]
-    await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+    await client.request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
     gone: set[str] = set()
     while gone != set(below):
         messages = await client.until(
@@ -213,10 +213,10 @@ async def test_a_client_that_joins_the_parent_receives_the_open_requests_of_a_ch
     thread_id = await client.start(cwd=str(tmp_path), approvalPolicy="on-request")
     team.children = [calls("exec_command", {"cmd": "touch made", **ESCALATED}, call_id="e1")]
     team.plays(spawn(), wait)
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     first = await question(client, ASK)
     async with client_of(server) as late:
-        await late.ask("thread/resume", {"threadId": thread_id})
+        await late.request("thread/resume", {"threadId": thread_id})
         second = await question(late, ASK)
         await answer(late, second, {"decision": "accept"})
         await client.end_of(turn_id)
@@ -244,7 +244,7 @@ async def test_a_child_that_its_clients_unsubscribed_from_accepts_more_input(
     thread_id = await client.start()
     team.plays(spawn(), wait)
     await client.run(thread_id)
-    await client.ask("thread/unsubscribe", {"threadId": team.child_id})
+    await client.request("thread/unsubscribe", {"threadId": team.child_id})
     await client.until("thread/status/changed", is_let_go(team.child_id))
     team.plays(more(team.child_id), wait(team.child_id))
     messages = await client.run(thread_id)
@@ -268,14 +268,14 @@ async def test_after_a_kill_both_a_parent_and_its_child_continue(
     killed = spawn_server(home, TREADLE_SCRIPT=str(script))
     async with asyncio.timeout(SECONDS), over(killed) as client:
         thread_id = await client.start(cwd=str(tmp_path), approvalPolicy="on-request")
-        await client.begin(thread_id)
+        await client.start_turn(thread_id)
         asked = [await question(client, ASK) for _ in range(2)]
         os.kill(killed.pid, signal.SIGKILL)
     ids = {each["params"]["threadId"] for each in asked}
     (child_id,) = ids - {thread_id}
     async with playing(home, team.model) as server, client_of(server) as client:
         for id_ in (thread_id, child_id):
-            await client.ask("thread/resume", {"threadId": id_})
+            await client.request("thread/resume", {"threadId": id_})
             again = await question(client, ASK)
             assert again["params"]["threadId"] == id_
             await answer(client, again, {"decision": "accept"})
@@ -299,7 +299,7 @@ async def test_after_a_kill_a_wait_is_over_and_the_child_can_be_resumed(
     killed = spawn_server(home, TREADLE_SCRIPT=str(script))
     async with asyncio.timeout(SECONDS), over(killed) as client:
         thread_id = await client.start()
-        await client.begin(thread_id)
+        await client.start_turn(thread_id)
         messages = await client.until(
             "turn/started", lambda params: params["threadId"] != thread_id
         )
@@ -307,7 +307,7 @@ async def test_after_a_kill_a_wait_is_over_and_the_child_can_be_resumed(
         await client.until("item/completed", is_over(child_id))
         os.kill(killed.pid, signal.SIGKILL)
     async with playing(home, team.model) as server, client_of(server) as client:
-        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.request("thread/resume", {"threadId": thread_id})
         team.plays(resume(child_id), more(child_id), wait(child_id))
         messages = await client.run(thread_id)
         child = await client.read(child_id)

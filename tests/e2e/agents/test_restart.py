@@ -44,7 +44,7 @@ async def killed_while_waiting(home: Path, work: Path, *, is_child_done: bool) -
     killed = spawn_server(home, TREADLE_SCRIPT=str(script))
     async with asyncio.timeout(SECONDS), over(killed) as client:
         thread_id = await client.start(cwd=str(work), approvalPolicy="on-request")
-        await client.begin(thread_id)
+        await client.start_turn(thread_id)
         both = [await question(client, ASK) for _ in range(2)]
         asked = {one["params"]["threadId"]: one for one in both}
         (child_id,) = asked.keys() - {thread_id}
@@ -57,7 +57,7 @@ async def killed_while_waiting(home: Path, work: Path, *, is_child_done: bool) -
 
 async def resume_and_answer(client: Client, thread_id: str) -> None:
     """Resume a parent that waits for an answer, and answer."""
-    await client.ask("thread/resume", {"threadId": thread_id})
+    await client.request("thread/resume", {"threadId": thread_id})
     asked = await question(client, ASK)
     assert asked["params"]["threadId"] == thread_id
     await answer(client, asked, ACCEPT)
@@ -102,7 +102,7 @@ async def test_a_parent_that_waits_for_a_child_with_an_open_request_continues_to
     left = tmp_path / "left"
     async with playing(home, team.model) as server, client_of(server) as client:
         thread_id = await client.start(cwd=str(tmp_path), approvalPolicy="on-request")
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         messages = await client.until(ASK)
         if "wait" not in [
             params["item"].get("tool") for params in params_of(messages, "item/started")
@@ -115,7 +115,7 @@ async def test_a_parent_that_waits_for_a_child_with_an_open_request_continues_to
         shutil.copytree(home, left, ignore=shutil.ignore_patterns("treadle.sqlite*"))
     async with playing(left, team.model) as server, client_of(server) as client:
         unloaded = await client.read(thread_id)
-        resumed = await client.ask("thread/resume", {"threadId": thread_id})
+        resumed = await client.request("thread/resume", {"threadId": thread_id})
         await answer(client, await question(client, ASK), ACCEPT)
         messages = await client.end_of(turn_id)
     assert unloaded["turns"] == resumed["thread"]["turns"]
@@ -147,7 +147,7 @@ async def test_a_closed_child_stays_closed_after_a_restart(home: Path, team: Tea
         await client.run(thread_id)
     child_id = team.child_id
     async with playing(home, team.model) as server, client_of(server) as client:
-        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.request("thread/resume", {"threadId": thread_id})
         team.plays(wait(child_id), more(child_id))
         messages = await client.run(thread_id)
         refused = team.last_output()
@@ -167,12 +167,12 @@ async def test_a_resumed_child_is_closed_with_its_parent(home: Path, team: Team)
         await client.run(thread_id)
     child_id = team.child_id
     async with playing(home, team.model) as server, client_of(server) as client:
-        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.request("thread/resume", {"threadId": thread_id})
         team.plays(resume(child_id), more(child_id), wait(child_id))
         await client.run(thread_id)
-        await client.ask("thread/unsubscribe", {"threadId": thread_id})
+        await client.request("thread/unsubscribe", {"threadId": thread_id})
         await client.until("thread/status/changed", is_let_go(thread_id))
-        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.request("thread/resume", {"threadId": thread_id})
         team.plays(spawn(), wait)
         messages = await client.run(thread_id)
     assert [deed["status"] for deed in deeds(messages)] == ["completed", "completed"]
@@ -200,10 +200,10 @@ async def test_a_parent_waits_for_a_turn_that_a_client_starts_in_a_child(
         team.children = ["child done", [waits_for(held), "for the client"]]
         team.plays(spawn(), wait)
         await client.run(thread_id)
-        await client.begin(team.child_id, "more, please")
+        await client.start_turn(team.child_id, "more, please")
         await client.until("turn/started", is_over(team.child_id))
         team.plays(wait(team.child_id))
-        await client.begin(thread_id)
+        await client.start_turn(thread_id)
         await client.until("item/started", lambda params: params["item"].get("tool") == "wait")
         held.set()
         messages = await client.until("turn/completed", is_over(thread_id))
@@ -221,7 +221,7 @@ async def test_a_turn_of_a_killed_server_reads_as_interrupted_before_it_is_loade
     async with playing(home, []) as server, client_of(server) as reader:
         async with asyncio.timeout(SECONDS), over(killed) as client:
             thread_id = await client.start()
-            await client.begin(thread_id)
+            await client.start_turn(thread_id)
             messages = await client.until(
                 "turn/started", lambda params: params["threadId"] != thread_id
             )
@@ -236,5 +236,5 @@ async def test_a_turn_of_a_killed_server_reads_as_interrupted_before_it_is_loade
 
 async def statuses(client: Client, thread_id: str) -> list[str]:
     """The status of a thread's last turn, read in both ways."""
-    listed = await client.ask("thread/turns/list", {"threadId": thread_id})
+    listed = await client.request("thread/turns/list", {"threadId": thread_id})
     return [(await client.read(thread_id))["turns"][-1]["status"], listed["data"][0]["status"]]

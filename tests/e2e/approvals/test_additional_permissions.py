@@ -31,7 +31,7 @@ async def accepted(
     on: Bench, arguments: JsonValue, decision: str = "accept"
 ) -> tuple[JsonValue, list[JsonValue]]:
     """Let the model request and the user accept; return the server request and what follows it."""
-    turn_id = await on.begin("exec_command", arguments)
+    turn_id = await on.start_call("exec_command", arguments)
     asked = await question(on.client, ASK)
     await answer(on.client, asked, {"decision": decision})
     return asked["params"], await on.client.end_of(turn_id)
@@ -139,7 +139,7 @@ async def test_permissions_granted_before_are_not_requested_again(
     features = f"{FEATURE}\nfeatures.request_permissions_tool = true"
     wanted = {"file_system": {"write": [str(granted)]}}
     async with bench(home, features, **POLICY) as on:
-        turn_id = await on.begin("request_permissions", {"permissions": wanted})
+        turn_id = await on.start_call("request_permissions", {"permissions": wanted})
         asked = await question(on.client, "item/permissions/requestApproval")
         grant = {"permissions": {"fileSystem": {"write": [str(granted)]}}, "scope": "session"}
         await answer(on.client, asked, grant)

@@ -30,7 +30,7 @@ async def run_with_decision(
     on: Bench, arguments: JsonValue, decision: JsonValue
 ) -> list[JsonValue]:
     """Let the user decide about a command; return the messages from the server request on."""
-    turn_id = await on.begin("exec_command", arguments)
+    turn_id = await on.start_call("exec_command", arguments)
     asked = await question(on.client, ASK)
     await answer(on.client, asked, {"decision": decision})
     return [asked, *await on.client.end_of(turn_id)]

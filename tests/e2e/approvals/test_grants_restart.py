@@ -82,7 +82,7 @@ async def start(client: Client, work: Path, sandbox: str = "danger-full-access")
 
 async def resume_and_accept(client: Client, thread_id: str) -> list[JsonValue]:
     """Resume a waiting thread and accept its request; return the messages that follow."""
-    resumed = await client.ask("thread/resume", {"threadId": thread_id, "config": FEATURE})
+    resumed = await client.request("thread/resume", {"threadId": thread_id, "config": FEATURE})
     await answer(client, await question(client, COMMAND), ACCEPT)
     return await client.end_of(resumed["thread"]["turns"][-1]["id"])
 
@@ -101,7 +101,7 @@ async def test_a_session_approval_holds_in_a_turn_that_continues(
     killed = playing_apart(home, *first)
     async with asyncio.timeout(SECONDS), over(killed) as client:
         thread_id = await start(client, work, "read-only")
-        await client.begin(thread_id)
+        await client.start_turn(thread_id)
         for method in (COMMAND, FILES):
             await answer(client, await question(client, method), FOR_SESSION)
         await question(client, COMMAND)
@@ -123,21 +123,21 @@ async def test_a_session_approval_ends_with_its_session(home: Path, work: Path) 
     killed = playing_apart(home, asks("true", "call-1"))
     async with asyncio.timeout(SECONDS), over(killed) as client:
         thread_id = await start(client, work)
-        await client.begin(thread_id)
+        await client.start_turn(thread_id)
         await answer(client, await question(client, COMMAND), FOR_SESSION)
         await client.until("turn/completed")
         os.kill(killed.pid, signal.SIGKILL)
     again = playing_apart(home, asks("echo", "call-2"))
     async with asyncio.timeout(SECONDS), over(again) as client:
-        await client.ask("thread/resume", {"threadId": thread_id})
-        await client.begin(thread_id)
+        await client.request("thread/resume", {"threadId": thread_id})
+        await client.start_turn(thread_id)
         await question(client, COMMAND)
         os.kill(again.pid, signal.SIGKILL)
     async with (
         playing(home, [asks("true", "call-3"), "done"]) as server,
         client_of(server) as client,
     ):
-        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.request("thread/resume", {"threadId": thread_id})
         await answer(client, await question(client, COMMAND), ACCEPT)
         asked = await question(client, COMMAND)
     assert asked["params"]["itemId"] == "call-3"
@@ -150,7 +150,7 @@ async def test_granted_permissions_hold_in_a_turn_that_continues(
     killed = playing_apart(home, requests(elsewhere), asks("true", "call-2"))
     async with asyncio.timeout(SECONDS), over(killed) as client:
         thread_id = await start(client, work, "read-only")
-        await client.begin(thread_id)
+        await client.start_turn(thread_id)
         grant = {"permissions": {"fileSystem": {"write": [str(elsewhere)]}}, "scope": scope}
         await answer(client, await question(client, PERMISSIONS), grant)
         await question(client, COMMAND)
@@ -160,7 +160,7 @@ async def test_granted_permissions_hold_in_a_turn_that_continues(
     )
     async with playing(home, model) as server, client_of(server) as client:
         messages = await resume_and_accept(client, thread_id)
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         if scope == "turn":
             await answer(client, await question(client, FILES), {"decision": "decline"})
         after = await client.end_of(turn_id)
@@ -178,7 +178,7 @@ async def test_a_strict_review_holds_in_a_turn_that_continues(
         thread_id = await client.start(
             cwd=str(work), approvalPolicy="on-request", config=FEATURE, dynamicTools=[LOOKUP]
         )
-        await client.begin(thread_id)
+        await client.start_turn(thread_id)
         grant = {"permissions": {"fileSystem": {"write": [str(elsewhere)]}}}
         strictly: JsonValue = {**grant, "strictAutoReview": True}
         await answer(client, await question(client, PERMISSIONS), strictly)
@@ -190,7 +190,7 @@ async def test_a_strict_review_holds_in_a_turn_that_continues(
         return denies if request.subagent == "guardian" else agent.pop(0)
 
     async with playing(home, ScriptedModel(play)) as server, client_of(server) as client:
-        resumed = await client.ask("thread/resume", {"threadId": thread_id})
+        resumed = await client.request("thread/resume", {"threadId": thread_id})
         found = {"contentItems": [{"type": "inputText", "text": "x"}], "success": True}
         await answer(client, await question(client, "item/tool/call"), found)
         messages = await client.end_of(resumed["thread"]["turns"][-1]["id"])
@@ -207,13 +207,13 @@ async def test_an_mcp_tool_approved_for_the_session_needs_no_approval_in_a_turn_
     await settled(client, "mini")
     plays = [("plain", "call-1"), ("danger", "call-2"), ("plain", "call-3")]
     stage.model.plays(*(reply(f"mcp__mini__{tool}", {}, call_id) for tool, call_id in plays))
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     for_session = {"action": "accept", "_meta": {"persist": "session"}}
     await answer(client, await question(client, ELICITATION), for_session)
     await question(client, ELICITATION)
     await stage.restart()
     client = await stage.client()
-    await client.ask("thread/resume", {"threadId": thread_id})
+    await client.request("thread/resume", {"threadId": thread_id})
     await answer(client, await question(client, ELICITATION), {"action": "decline"})
     messages = await client.end_of(turn_id)
     assert ends(messages) == {"call-2": "failed", "call-3": "completed"}

@@ -93,7 +93,7 @@ async def test_an_approved_command_runs_without_a_server_request(
 ) -> None:
     guarded.says = [verdict("allow"), usage(10, 5)]
     thread_id = await client.start(cwd=str(tmp_path), **REVIEWED)
-    turn_id = await client.begin(thread_id, "make it")
+    turn_id = await client.start_turn(thread_id, "make it")
     messages = await client.end_of(turn_id)
     [started], [completed] = params_of(messages, STARTED), params_of(messages, COMPLETED)
 
@@ -262,7 +262,7 @@ async def test_the_task_of_a_child_is_not_shown_as_the_users_text(
     model = ScriptedModel(play)
     async with playing(home, model) as server, client_of(server) as client:
         thread_id = await client.start(cwd=str(tmp_path), **REVIEWED)
-        await client.begin(thread_id, "only look")
+        await client.start_turn(thread_id, "only look")
         await client.until(COMPLETED)
     question = next(request for request in model.requests if request.subagent == "guardian")
     lines = question.input[0]["content"][0]["text"].splitlines()
@@ -311,9 +311,9 @@ async def test_a_review_ends_with_its_turn(
 ) -> None:
     guarded.says = [waits_for(asyncio.Event())]
     thread_id = await client.start(cwd=str(tmp_path), **REVIEWED)
-    turn_id = await client.begin(thread_id, "make it")
+    turn_id = await client.start_turn(thread_id, "make it")
     await client.until(STARTED)
-    await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+    await client.request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
     messages = await client.end_of(turn_id)
 
     assert [params["review"]["status"] for params in params_of(messages, COMPLETED)] == ["aborted"]
@@ -344,7 +344,7 @@ async def test_the_user_can_override_a_denial(
     thread_id = await client.start(cwd=str(tmp_path), **REVIEWED)
     event = params_of(await client.run(thread_id, "make it"), COMPLETED)[0]
     method = "thread/approveGuardianDeniedAction"
-    await client.ask(method, {"threadId": thread_id, "event": event})
+    await client.request(method, {"threadId": thread_id, "event": event})
     await client.run(thread_id, "again")
     seen = [item for item in guarded.model.requests[-1].input if item.get("role") == "developer"]
 

@@ -31,7 +31,7 @@ async def update(
     client: Client, thread_id: str, **change: JsonValue
 ) -> tuple[JsonValue, JsonValue]:
     """Change the settings; return the policy and the profile that are published."""
-    await client.ask("thread/settings/update", {"threadId": thread_id, **change})
+    await client.request("thread/settings/update", {"threadId": thread_id, **change})
     settings = (await client.until("thread/settings/updated"))[-1]["params"]["threadSettings"]
     return settings["sandboxPolicy"], settings["activePermissionProfile"]
 
@@ -68,8 +68,10 @@ async def test_a_turn_names_a_profile_and_the_thread_stores_it(stage: Stage) -> 
     await client.run(thread_id, permissions=":read-only")
     await stage.restart()
     again = await stage.client()
-    resumed = await again.ask("thread/resume", {"threadId": thread_id})
-    forked = await again.ask("thread/fork", {"threadId": thread_id, "permissions": ":workspace"})
+    resumed = await again.request("thread/resume", {"threadId": thread_id})
+    forked = await again.request(
+        "thread/fork", {"threadId": thread_id, "permissions": ":workspace"}
+    )
 
     assert (resumed["sandbox"], resumed["activePermissionProfile"]) == (
         READ_ONLY,
@@ -93,7 +95,7 @@ async def test_a_profile_and_a_policy_together_are_rejected(
 ) -> None:
     client = await stage.client()
     thread_id = await client.start()
-    answer = await client.peer.ask(
+    answer = await client.peer.request(
         method, {"threadId": thread_id, "permissions": ":workspace", **params}
     )
 
@@ -133,7 +135,7 @@ async def test_a_new_thread_gets_the_same_permissions_as_in_the_reference(
     home: Path, text: str, params: JsonValue
 ) -> None:
     async with serving(configuration(home, text)) as peer:
-        ours = (await peer.ask("thread/start", params))["result"]
+        ours = (await peer.request("thread/start", params))["result"]
     theirs = ask_reference(home, "thread/start", params)
 
     def permissions(answer: JsonValue) -> tuple[JsonValue, JsonValue]:

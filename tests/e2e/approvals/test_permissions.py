@@ -44,7 +44,7 @@ async def granted(
 ) -> JsonValue:
     """Let the model request and the user answer; return the output that the model receives."""
     stage.model.plays(calls("request_permissions", {"permissions": wanted, "reason": "why"}))
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     await answer(client, await question(client, ASK), reply)
     await client.end_of(turn_id)
     return json.loads(stage.model.requests[-1].outputs()["call-1"])
@@ -55,7 +55,7 @@ async def test_the_user_decides_and_the_model_receives_what_was_granted(offered:
     arguments = {"permissions": WANTED, "reason": "Select a root"}
     offered.model.plays(calls("request_permissions", arguments))
 
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     before = await client.until(ASK)
     grant = {"scope": "turn", "permissions": {"fileSystem": {"write": ["/srv/shared"]}}}
     await answer(client, before[-1], grant)
@@ -163,7 +163,7 @@ async def test_an_error_as_the_answer_grants_nothing(offered: Stage) -> None:
     client, thread_id = await start(offered)
     offered.model.plays(calls("request_permissions", {"permissions": WANTED}))
 
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     await refuse(client, await question(client, ASK))
     messages = await client.end_of(turn_id)
 
@@ -235,7 +235,7 @@ async def test_the_tool_is_offered_only_where_the_feature_is_enabled(stage: Stag
     await client.run(thread_id)
     stage.configure(FEATURE)
     _, with_feature = await start(stage)
-    await client.ask("thread/resume", {"threadId": with_feature})
+    await client.request("thread/resume", {"threadId": with_feature})
     await client.run(with_feature)
 
     has_tool = [
@@ -256,7 +256,7 @@ async def test_a_grant_lasts_as_long_as_its_scope(
     wanted = {"file_system": {"write": [str(folder)]}}
     offered.model.plays(calls("request_permissions", {"permissions": wanted}))
 
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     asked = await question(client, ASK)
     turn = thread.turn
     assert turn is not None
@@ -354,7 +354,7 @@ async def test_after_a_strict_grant_each_later_action_of_the_turn_is_reviewed(
             sandbox="workspace-write",
             config={FEATURE.partition(" ")[0]: True},
         )
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         reply = {"permissions": {"network": {"enabled": True}}, "strictAutoReview": True}
         await answer(client, await question(client, ASK), reply)
         strict = await client.end_of(turn_id)

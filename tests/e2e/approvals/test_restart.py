@@ -73,13 +73,13 @@ async def test_two_waiting_calls_are_both_requested_again(home: Path, work: Path
     script = [[asks("echo 1 >> a", "call-1"), asks("echo 2 >> b", "call-2")]]
     async with playing(home, script) as server, client_of(server) as client:
         thread_id = await client.start(cwd=str(work), **POLICY)
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         for _ in range(2):
             await question(client, ASK)
         await server.close()
     model = ScriptedModel([[says("done")]])
     async with playing(home, model) as server, client_of(server) as client:
-        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.request("thread/resume", {"threadId": thread_id})
         asked = [await question(client, ASK) for _ in range(2)]
         assert [one["params"]["itemId"] for one in asked] == ["call-1", "call-2"]
         await answer(client, asked[1], {"decision": "decline"})
@@ -98,7 +98,7 @@ async def test_a_finished_command_does_not_run_again_and_its_output_is_kept(
     server = spawn_server(home, TREADLE_SCRIPT=script)
     async with asyncio.timeout(SECONDS), over(server) as client:
         thread_id = await client.start(cwd=str(work), **POLICY)
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         messages = await client.until(ASK)
         if "call-1" not in commands(messages):
             await completed(client, "call-1")
@@ -107,7 +107,7 @@ async def test_a_finished_command_does_not_run_again_and_its_output_is_kept(
         os.kill(server.pid, signal.SIGKILL if end == "kill" else signal.SIGTERM)
     model = ScriptedModel([[says("done")]])
     async with playing(home, model) as second, client_of(second) as client:
-        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.request("thread/resume", {"threadId": thread_id})
         asked = await question(client, ASK)
         assert asked["params"]["itemId"] == "call-2"
         await answer(client, asked, {"decision": "accept"})
@@ -133,7 +133,7 @@ async def test_a_command_that_ran_beside_a_server_request_is_over_after_a_kill(
     os.mkfifo(work / "pid")
     async with asyncio.timeout(SECONDS), over(server) as client:
         thread_id = await client.start(cwd=str(work), **POLICY)
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         pid = int(await asyncio.to_thread((work / "pid").read_text))
         messages = await client.until(ASK)
         if "call-1" not in [params["item"]["id"] for params in params_of(messages, "item/started")]:
@@ -142,7 +142,7 @@ async def test_a_command_that_ran_beside_a_server_request_is_over_after_a_kill(
     wait_until_gone(pid)
     model = ScriptedModel([[says("done")]])
     async with playing(home, model) as second, client_of(second) as client:
-        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.request("thread/resume", {"threadId": thread_id})
         await answer(client, await question(client, ASK), {"decision": "accept"})
         await client.end_of(turn_id)
         given = outputs(model)
@@ -166,12 +166,12 @@ async def test_a_command_that_may_be_retried_does_not_run_again_without_approval
     policy = {"approvalPolicy": "on-failure", "sandbox": "workspace-write"}
     async with asyncio.timeout(SECONDS), over(killed) as client:
         thread_id = await client.start(cwd=str(work), **policy)
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         await question(client, ASK)
         os.kill(killed.pid, signal.SIGKILL)
     model = ScriptedModel(["done"])
     async with playing(home, model) as server, client_of(server) as client:
-        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.request("thread/resume", {"threadId": thread_id})
         asked = await question(client, ASK)
         before = (work / "log").read_text()
         await answer(client, asked, {"decision": decision})
@@ -188,13 +188,13 @@ async def test_a_deadline_that_passed_while_no_server_ran_counts(home: Path, wor
     script = [[asks("touch a", "call-1")]]
     async with playing(home, script) as server, client_of(server) as client:
         thread_id = await client.start(cwd=str(work), **POLICY)
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         await question(client, ASK)
         await server.close()
     late = 10_000_000_000_000
     async with playing(home, [[says("done")]]) as server, client_of(server) as client:
         server.threads.clock = lambda: late
-        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.request("thread/resume", {"threadId": thread_id})
         messages = await client.end_of(turn_id)
     assert commands(messages) == {"call-1": "declined"}
     assert len(params_of(messages, "serverRequest/resolved")) == 1
@@ -210,13 +210,13 @@ async def test_a_background_command_is_over_after_its_server_was_killed(
     os.mkfifo(work / "pid")
     async with asyncio.timeout(SECONDS), over(server) as client:
         thread_id = await client.start(cwd=str(work), **POLICY)
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         pid = int(await asyncio.to_thread((work / "pid").read_text))
         await client.end_of(turn_id)
         os.kill(server.pid, signal.SIGKILL)
     wait_until_gone(pid)
     async with playing(home, [[says("done")]]) as second, client_of(second) as client:
-        resumed = await client.ask("thread/resume", {"threadId": thread_id})
+        resumed = await client.request("thread/resume", {"threadId": thread_id})
         (item,) = (
             item for item in resumed["thread"]["turns"][0]["items"] if item["id"] == "call-1"
         )
@@ -229,14 +229,14 @@ async def test_input_sent_while_a_server_request_was_open_is_not_lost(
 ) -> None:
     async with playing(home, [[asks("true", "call-1")]]) as server, client_of(server) as client:
         thread_id = await client.start(cwd=str(work), **POLICY)
-        turn_id = await client.begin(thread_id, "first")
+        turn_id = await client.start_turn(thread_id, "first")
         await question(client, ASK)
         steered = {"threadId": thread_id, "expectedTurnId": turn_id, "input": [said("second")]}
-        await client.ask("turn/steer", steered)
+        await client.request("turn/steer", steered)
         await server.close()
     model = ScriptedModel([[says("done")]])
     async with playing(home, model) as server, client_of(server) as client:
-        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.request("thread/resume", {"threadId": thread_id})
         await answer(client, await question(client, ASK), {"decision": "accept"})
         await client.end_of(turn_id)
         thread = await client.read(thread_id)
@@ -261,12 +261,12 @@ async def test_a_turn_that_continues_keeps_its_output_schema_and_budget(
     wanted: dict[str, JsonValue] = {"outputSchema": schema, "budget": {"maxModelRequests": 1}}
     async with playing(home, [[asks("true", "call-1")]]) as server, client_of(server) as client:
         thread_id = await client.start(cwd=str(work), **POLICY)
-        turn_id = await client.begin(thread_id, "go", **wanted)
+        turn_id = await client.start_turn(thread_id, "go", **wanted)
         await question(client, ASK)
         await server.close()
     model = ScriptedModel([[says("no JSON")]])
     async with playing(home, model) as server, client_of(server) as client:
-        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.request("thread/resume", {"threadId": thread_id})
         await answer(client, await question(client, ASK), {"decision": "accept"})
         (ended,) = params_of(await client.end_of(turn_id), "turn/completed")
     assert [request.output_schema for request in model.requests] == [schema]

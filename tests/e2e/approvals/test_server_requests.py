@@ -80,7 +80,7 @@ async def asking(home: Path, work: Path, command: str) -> AsyncIterator[tuple[Cl
     """A client with a turn whose command waits for an answer."""
     async with playing(home, script(command)) as server, client_of(server) as client:
         thread_id = await client.start(cwd=str(work), **POLICY)
-        yield client, thread_id, await client.begin(thread_id)
+        yield client, thread_id, await client.start_turn(thread_id)
 
 
 async def test_an_accepted_command_runs_and_the_turn_continues(home: Path, work: Path) -> None:
@@ -149,7 +149,7 @@ async def test_an_interrupted_turn_ends_and_resolves_its_server_request(
 ) -> None:
     async with asking(home, work, "touch a") as (client, thread_id, turn_id):
         question = await next_request(client)
-        await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+        await client.request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
         messages = await client.until("serverRequest/resolved")
         assert params_of(messages, "serverRequest/resolved") == [
             {"threadId": thread_id, "requestId": question["id"]}
@@ -166,8 +166,8 @@ async def test_every_client_receives_the_request_and_the_first_answer_wins(
     async with playing(home, script("echo ran >> a")) as server, client_of(server) as one:
         thread_id = await one.start(cwd=str(work), **POLICY)
         async with client_of(server) as two:
-            await two.ask("thread/resume", {"threadId": thread_id})
-            turn_id = await one.begin(thread_id)
+            await two.request("thread/resume", {"threadId": thread_id})
+            turn_id = await one.start_turn(thread_id)
             question = await next_request(one)
             assert (await next_request(two))["id"] == question["id"]
             await answer(two, question, "accept")
@@ -185,8 +185,8 @@ async def test_a_client_that_cannot_answer_does_not_decide_for_one_that_can(
     async with playing(home, script("touch a")) as server, client_of(server) as one:
         thread_id = await one.start(cwd=str(work), **POLICY)
         async with client_of(server) as two:
-            await two.ask("thread/resume", {"threadId": thread_id})
-            turn_id = await one.begin(thread_id)
+            await two.request("thread/resume", {"threadId": thread_id})
+            turn_id = await one.start_turn(thread_id)
             question = await next_request(one)
             await next_request(two)
             error = {"code": -32601, "message": "unknown method"}
@@ -201,8 +201,8 @@ async def test_a_refusal_counts_when_the_other_clients_are_gone(home: Path, work
     async with playing(home, script("touch a")) as server, client_of(server) as one:
         thread_id = await one.start(cwd=str(work), **POLICY)
         async with client_of(server) as two:
-            await two.ask("thread/resume", {"threadId": thread_id})
-            turn_id = await one.begin(thread_id)
+            await two.request("thread/resume", {"threadId": thread_id})
+            turn_id = await one.start_turn(thread_id)
             question = await next_request(one)
             await next_request(two)
             await one.peer.send({"id": question["id"], "error": {"code": 1, "message": "no"}})
@@ -217,10 +217,10 @@ async def test_a_client_that_joins_later_receives_open_server_requests(
     async with playing(home, script("touch a")) as server:
         async with client_of(server) as first:
             thread_id = await first.start(cwd=str(work), **POLICY)
-            turn_id = await first.begin(thread_id)
+            turn_id = await first.start_turn(thread_id)
             question = await next_request(first)
         async with client_of(server) as second:
-            resumed = await second.ask("thread/resume", {"threadId": thread_id})
+            resumed = await second.request("thread/resume", {"threadId": thread_id})
             assert resumed["thread"]["status"] == {
                 "type": "active",
                 "activeFlags": ["waitingOnApproval"],
@@ -238,11 +238,11 @@ async def test_a_client_that_reconnects_with_a_position_receives_the_request_aga
     async with playing(home, script("touch a")) as server:
         async with client_of(server) as first:
             thread_id = await first.start(cwd=str(work), **POLICY)
-            turn_id = await first.begin(thread_id)
+            turn_id = await first.start_turn(thread_id)
             messages = await first.until(ASK)
         seq = max(message.get("seq", 0) for message in messages)
         async with client_of(server) as second:
-            await second.ask("thread/resume", {"threadId": thread_id, "afterSeq": seq})
+            await second.request("thread/resume", {"threadId": thread_id, "afterSeq": seq})
             again = await next_request(second)
             await answer(second, again, "accept")
             rest = await second.end_of(turn_id)
@@ -256,13 +256,13 @@ async def test_an_answer_after_a_restart_continues_the_same_turn(home: Path, wor
     try:
         async with client_of(first) as client:
             thread_id = await client.start(cwd=str(work), **POLICY)
-            turn_id = await client.begin(thread_id, "do it")
+            turn_id = await client.start_turn(thread_id, "do it")
             before = await client.until(ASK)
             await first.close()
     finally:
         await first.close()
     async with playing(home, [[says("done")]]) as server, client_of(server) as client:
-        resumed = await client.ask("thread/resume", {"threadId": thread_id})
+        resumed = await client.request("thread/resume", {"threadId": thread_id})
         assert resumed["thread"]["status"]["type"] == "active"
         assert [turn["status"] for turn in resumed["thread"]["turns"]] == ["inProgress"]
         question = await next_request(client)
@@ -287,11 +287,11 @@ async def test_an_answer_after_a_kill_continues_the_same_turn(home: Path, work: 
     killed = spawn_server(home, TREADLE_SCRIPT=str(first))
     async with asyncio.timeout(SECONDS), over(killed) as client:
         thread_id = await client.start(cwd=str(work), **POLICY)
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         await next_request(client)
         os.kill(killed.pid, signal.SIGKILL)
     async with asyncio.timeout(SECONDS), over(spawn_server(home, TREADLE_SCRIPT=str(last))) as back:
-        await back.ask("thread/resume", {"threadId": thread_id})
+        await back.request("thread/resume", {"threadId": thread_id})
         await answer(back, await next_request(back), "accept")
         messages = await back.end_of(turn_id)
     assert [item["status"] for item in commands(messages)] == ["completed"]
@@ -316,7 +316,7 @@ async def test_each_decision_is_recorded_in_the_journal(home: Path, work: Path) 
     ]
     async with playing(home, script_) as server, client_of(server) as client:
         thread_id = await client.start(cwd=str(work), **POLICY)
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         await answer(client, await next_request(client), "accept")
         await client.end_of(turn_id)
         text = rollout_of(await client.read(thread_id))
@@ -348,7 +348,7 @@ async def test_a_client_may_choose_the_older_form_of_approvals(home: Path, work:
         client_of(server, extensions={"legacyApprovals": True}) as client,
     ):
         thread_id = await client.start(cwd=str(work), **POLICY)
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         question = await next_request(client, "execCommandApproval")
         assert question["params"] == {
             "callId": "call-1",
@@ -372,7 +372,7 @@ async def test_a_client_without_the_experimental_api_receives_the_decisions_too(
         client_of(server, experimentalApi=False) as client,
     ):
         thread_id = await client.start(cwd=str(work), **POLICY)
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         question = await next_request(client)
         assert question["params"]["availableDecisions"][0] == "accept"
         await answer(client, question, "accept")

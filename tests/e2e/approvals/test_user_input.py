@@ -42,7 +42,7 @@ async def test_in_plan_mode_the_user_is_asked_and_the_answers_reach_the_model(
     thread_id = await client.start()
     stage.model.plays(calls("request_user_input", {"questions": [QUESTION]}))
 
-    turn_id = await client.begin(thread_id, collaborationMode=PLAN)
+    turn_id = await client.start_turn(thread_id, collaborationMode=PLAN)
     before = await client.until(ASK)
     await answer(client, before[-1], {"answers": {"color": {"answers": ["Blue"]}}})
     after = await client.end_of(turn_id)
@@ -84,7 +84,7 @@ async def test_a_feature_lets_the_model_ask_in_default_mode_too(stage: Stage) ->
     thread_id = await client.start()
     stage.model.plays(calls("request_user_input", {"questions": [QUESTION]}))
 
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     await answer(client, await question(client, ASK), json.loads(NOTHING))
     await client.end_of(turn_id)
 
@@ -133,7 +133,7 @@ async def test_an_error_or_an_invalid_answer_counts_as_no_answer(stage: Stage) -
         calls("request_user_input", {"questions": [QUESTION]}, "call-2"),
     )
 
-    turn_id = await client.begin(thread_id, collaborationMode=PLAN)
+    turn_id = await client.start_turn(thread_id, collaborationMode=PLAN)
     await refuse(client, await question(client, ASK))
     await answer(client, await question(client, ASK), {"bad": 1})
     messages = await client.end_of(turn_id)
@@ -163,10 +163,10 @@ async def test_an_open_question_shows_in_the_status_and_ends_with_an_interrupted
     thread_id = await client.start()
     stage.model.plays(calls("request_user_input", {"questions": [QUESTION]}))
 
-    turn_id = await client.begin(thread_id, collaborationMode=PLAN)
+    turn_id = await client.start_turn(thread_id, collaborationMode=PLAN)
     await question(client, ASK)
-    thread = (await client.ask("thread/read", {"threadId": thread_id}))["thread"]
-    await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+    thread = (await client.request("thread/read", {"threadId": thread_id}))["thread"]
+    await client.request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
     messages = await client.until("serverRequest/resolved")
 
     assert thread["status"] == WAITING
@@ -181,12 +181,12 @@ async def test_an_open_question_survives_a_restart_of_the_server(stage: Stage) -
     first = await stage.client()
     thread_id = await first.start()
     stage.model.plays(calls("request_user_input", {"questions": [QUESTION]}))
-    turn_id = await first.begin(thread_id, collaborationMode=PLAN)
+    turn_id = await first.start_turn(thread_id, collaborationMode=PLAN)
     asked = await question(first, ASK)
     await stage.restart()
 
     second = await stage.client()
-    await second.ask("thread/resume", {"threadId": thread_id})
+    await second.request("thread/resume", {"threadId": thread_id})
     again = await question(second, ASK)
     await answer(second, again, {"answers": {"color": {"answers": ["Blue"]}}})
     await second.end_of(turn_id)

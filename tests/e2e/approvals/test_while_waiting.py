@@ -42,7 +42,7 @@ async def waiting(home: Path, work: Path) -> AsyncIterator[tuple[Server, Client,
     """A thread that waits for an answer, and its server request."""
     async with playing(home, SCRIPT) as server, client_of(server) as client:
         thread_id = await client.start(cwd=str(work), **POLICY)
-        await client.begin(thread_id)
+        await client.start_turn(thread_id)
         yield server, client, thread_id, await question(client, ASK)
 
 
@@ -55,7 +55,7 @@ async def finish(client: Client, asked: JsonValue) -> list[JsonValue]:
 async def test_it_can_be_read_and_listed(home: Path, work: Path) -> None:
     async with waiting(home, work) as (_, client, thread_id, asked):
         thread = await client.read(thread_id)
-        listed = await client.ask("thread/list", {})
+        listed = await client.request("thread/list", {})
         messages = await finish(client, asked)
     status = {"type": "active", "activeFlags": ["waitingOnApproval"]}
     assert thread["status"] == status
@@ -66,7 +66,7 @@ async def test_it_can_be_read_and_listed(home: Path, work: Path) -> None:
 
 async def test_a_fork_of_it_has_no_open_request_and_can_be_used(home: Path, work: Path) -> None:
     async with waiting(home, work) as (_, client, thread_id, asked):
-        forked = await client.ask("thread/fork", {"threadId": thread_id})
+        forked = await client.request("thread/fork", {"threadId": thread_id})
         fork = forked["thread"]
         messages = await client.run(fork["id"], "go on")
         await finish(client, asked)
@@ -86,9 +86,9 @@ async def test_it_cannot_be_rolled_back(home: Path, work: Path) -> None:
 
 async def test_it_keeps_waiting_when_its_last_client_unsubscribes(home: Path, work: Path) -> None:
     async with waiting(home, work) as (server, client, thread_id, _):
-        await client.ask("thread/unsubscribe", {"threadId": thread_id})
+        await client.request("thread/unsubscribe", {"threadId": thread_id})
         async with client_of(server) as other:
-            await other.ask("thread/resume", {"threadId": thread_id})
+            await other.request("thread/resume", {"threadId": thread_id})
             messages = await finish(other, await question(other, ASK))
     assert outline(messages)[-1] == "turn/completed completed"
     assert (work / "a").exists()
@@ -98,9 +98,9 @@ async def test_a_refusal_counts_when_the_other_clients_have_unsubscribed(
     home: Path, work: Path
 ) -> None:
     async with waiting(home, work) as (server, client, thread_id, _), client_of(server) as other:
-        await other.ask("thread/resume", {"threadId": thread_id})
+        await other.request("thread/resume", {"threadId": thread_id})
         asked = await question(other, ASK)
-        await client.ask("thread/unsubscribe", {"threadId": thread_id})
+        await client.request("thread/unsubscribe", {"threadId": thread_id})
         await refuse(other, asked)
         messages = await other.end_of(asked["params"]["turnId"])
     assert outline(messages)[-1] == "turn/completed completed"
@@ -114,10 +114,10 @@ async def test_a_client_that_unsubscribes_and_returns_can_still_answer(
         waiting(home, work) as (server, client, thread_id, asked),
         client_of(server) as other,
     ):
-        await other.ask("thread/resume", {"threadId": thread_id})
+        await other.request("thread/resume", {"threadId": thread_id})
         theirs = await question(other, ASK)
-        await client.ask("thread/unsubscribe", {"threadId": thread_id})
-        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.request("thread/unsubscribe", {"threadId": thread_id})
+        await client.request("thread/resume", {"threadId": thread_id})
         await client.settled()
         await refuse(other, theirs)
         await other.settled()
@@ -131,7 +131,7 @@ async def test_archiving_or_deleting_it_ends_the_turn_and_resolves_the_request(
     home: Path, work: Path, method: str
 ) -> None:
     async with waiting(home, work) as (_, client, thread_id, asked):
-        await client.ask(method, {"threadId": thread_id})
+        await client.request(method, {"threadId": thread_id})
         messages = await client.settled()
         await answer(client, asked, {"decision": "accept"})
         await client.settled()
@@ -180,11 +180,11 @@ async def test_every_kind_of_server_request_outlives_its_server(
     }
     async with playing(home, [[step]]) as server, client_of(server) as client:
         thread_id = await client.start(cwd=str(work), config=config, **POLICY)
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         first = await question(client, method)
         await server.close()
     async with playing(home, [[says("done")]]) as server, client_of(server) as client:
-        await client.ask("thread/resume", {"threadId": thread_id, "config": config})
+        await client.request("thread/resume", {"threadId": thread_id, "config": config})
         again = await question(client, method)
         await answer(client, again, reply)
         messages = await client.end_of(turn_id)

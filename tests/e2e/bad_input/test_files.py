@@ -40,7 +40,7 @@ def put_pipe(work: Path, place: str) -> Path:
 
 async def is_alive(client: Client) -> bool:
     async with asyncio.timeout(10):
-        return (await client.ask("thread/loaded/list", {}))["nextCursor"] is None
+        return (await client.request("thread/loaded/list", {}))["nextCursor"] is None
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -55,7 +55,7 @@ async def test_a_pipe_in_the_workspace_blocks_nothing(home: Path, work: Path, pl
             )
             model.plays(calls("exec_command", {"cmd": "echo done"}))
             messages = await client.run(thread_id)
-            await client.ask("skills/list", {"cwds": [str(work)]})
+            await client.request("skills/list", {"cwds": [str(work)]})
 
     assert outline(messages)[-2:] == EPILOGUE
     assert [item["aggregatedOutput"] for item in commands(messages)] == ["done\n"]

@@ -168,7 +168,7 @@ async def test_a_client_tool_with_an_invalid_answer(
 ) -> None:
     async with acting(home, dynamicTools=[TOOL]) as scene:
         scene.model.plays(calls("lookup", {}))
-        turn_id = await scene.client.begin(scene.thread_id)
+        turn_id = await scene.client.start_turn(scene.thread_id)
         await answer(scene.client, await question(scene.client, "item/tool/call"), result)
         messages, output = await scene.finish(turn_id)
         await scene.goes_on()
@@ -194,7 +194,7 @@ async def test_a_client_whose_answer_is_not_json(home: Path, rest: bytes, text: 
     """The first is what JavaScript produces for an answer that is `undefined`."""
     async with acting(home, dynamicTools=[TOOL]) as scene:
         scene.model.plays(calls("lookup", {}))
-        turn_id = await scene.client.begin(scene.thread_id)
+        turn_id = await scene.client.start_turn(scene.thread_id)
         asked = await question(scene.client, "item/tool/call")
         await scene.client.peer.send_raw(b'{"id": %d' % asked["id"] + rest)
         messages, output = await scene.finish(turn_id)
@@ -268,10 +268,10 @@ async def test_two_clients_that_answer_at_the_same_time(home: Path) -> None:
                 over(await connect_websocket(url)) as two,
             ):
                 thread_id = await one.start(**params)
-                await two.ask("thread/resume", {"threadId": thread_id})
+                await two.request("thread/resume", {"threadId": thread_id})
                 for decisions in (("accept", "decline"), ("decline", "accept")) * 3:
                     model.plays(calls("exec_command", wish))
-                    turn_id = await one.begin(thread_id)
+                    turn_id = await one.start_turn(thread_id)
                     method = "item/commandExecution/requestApproval"
                     asked = [await question(each, method) for each in (one, two)]
                     async with asyncio.TaskGroup() as tasks:

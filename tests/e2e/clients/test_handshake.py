@@ -124,7 +124,7 @@ def outcome(message: JsonValue) -> JsonValue:
 
 async def test_a_failed_initialize_can_be_repeated(connect: Connect) -> None:
     async with connect() as peer:
-        refusal = await peer.ask("initialize", {"clientInfo": {"name": "a\nb", "version": "1"}})
+        refusal = await peer.request("initialize", {"clientInfo": {"name": "a\nb", "version": "1"}})
         assert refusal["error"]["data"] == {"kind": "invalidRequest", "path": "clientInfo.name"}
         await peer.initialize(experimentalApi=True)
         assert await peer.echo("hello") == "hello"
@@ -136,7 +136,7 @@ async def test_requests_work_without_the_initialized_notification(connect: Conne
             "clientInfo": {"name": "x", "version": "1"},
             "capabilities": {"experimentalApi": True},
         }
-        assert "result" in await peer.ask("initialize", params)
+        assert "result" in await peer.request("initialize", params)
         assert await peer.echo("hello") == "hello"
 
 

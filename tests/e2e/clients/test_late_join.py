@@ -47,7 +47,7 @@ def seqs(messages: list[JsonValue]) -> list[int]:
 
 
 async def resume(client: Client, thread_id: str, after: int | None = None) -> JsonValue:
-    answer = await client.ask("thread/resume", {"threadId": thread_id, "afterSeq": after})
+    answer = await client.request("thread/resume", {"threadId": thread_id, "afterSeq": after})
     return answer["thread"]
 
 
@@ -59,7 +59,7 @@ async def test_a_client_that_joins_during_a_turn_receives_its_state_and_then_the
     model = PacedModel([ANSWER], halfway.pace)
     async with playing(home, model) as server, client_of(server) as first:
         thread_id = await first.start()
-        turn_id = await first.begin(thread_id)
+        turn_id = await first.start_turn(thread_id)
         await halfway.reached.wait()
         async with client_of(server) as late:
             thread = await resume(late, thread_id)
@@ -134,7 +134,7 @@ async def test_a_fork_counts_from_its_own_start(home: Path) -> None:
     async with playing(home, SAME) as server, client_of(server) as client:
         thread_id = await client.start()
         await client.run(thread_id)
-        answer = await client.ask("thread/fork", {"threadId": thread_id})
+        answer = await client.request("thread/fork", {"threadId": thread_id})
         fork_id = answer["thread"]["id"]
         messages = events(await client.run(fork_id))
         async with client_of(server) as other:
@@ -154,10 +154,10 @@ async def test_a_client_that_missed_a_rollback_receives_it_in_order(
     async with playing(home, SAME) as server, client_of(server) as client:
         thread_id = await client.start()
         after = seqs(await client.run(thread_id))[-1]
-        gone = await client.begin(thread_id, "take this back")
+        gone = await client.start_turn(thread_id, "take this back")
         await client.end_of(gone)
         asked = {"beforeTurnId": gone} if method == "thread/revert" else {"numTurns": 1}
-        await client.ask(method, {"threadId": thread_id, **asked})
+        await client.request(method, {"threadId": thread_id, **asked})
         await client.until("thread/reverted")
         await client.run(thread_id, "instead")
         async with client_of(server) as other:
@@ -183,7 +183,7 @@ async def test_a_client_that_returns_after_the_end_of_a_turn_receives_that_end(h
     async with playing(home, model) as server:
         async with client_of(server) as client:
             thread_id = await client.start()
-            turn_id = await client.begin(thread_id)
+            turn_id = await client.start_turn(thread_id)
             await halfway.reached.wait()
             seen = seqs(await client.settled())
         halfway.go_on.set()

@@ -22,7 +22,7 @@ async def test_all_clients_learn_of_a_thread_and_subscribers_of_its_turns(stage:
     assert outline(messages) == [*PROLOGUE, *ANSWER, *EPILOGUE]
     assert outline(overheard) == BROADCAST
 
-    joined = (await bob.ask("thread/resume", {"threadId": thread_id}))["thread"]
+    joined = (await bob.request("thread/resume", {"threadId": thread_id}))["thread"]
     assert words(joined) == [["one", "done"]]
     messages = await alice.run(thread_id, "two")
     heard = await bob.end_of(messages[-1]["params"]["turn"]["id"])
@@ -35,12 +35,12 @@ async def test_all_clients_learn_of_a_thread_and_subscribers_of_its_turns(stage:
 async def test_a_name_goes_to_every_client_once(stage: Stage) -> None:
     alice, bob, carol = [await stage.client() for _ in range(3)]
     thread_id = await alice.start()
-    await bob.ask("thread/resume", {"threadId": thread_id})
-    await alice.ask("thread/name/set", {"threadId": thread_id, "name": "shared"})
+    await bob.request("thread/resume", {"threadId": thread_id})
+    await alice.request("thread/name/set", {"threadId": thread_id, "name": "shared"})
 
     for each in (alice, bob, carol):
         await each.settled()
-        assert params_of(each.heard, "thread/name/updated") == [
+        assert params_of(each.received, "thread/name/updated") == [
             {"threadId": thread_id, "threadName": "shared"}
         ]
 
@@ -50,11 +50,11 @@ async def test_a_client_that_unsubscribes_receives_nothing_more_while_others_do(
 ) -> None:
     alice, bob = await stage.client(), await stage.client()
     thread_id = await alice.start()
-    await bob.ask("thread/resume", {"threadId": thread_id})
+    await bob.request("thread/resume", {"threadId": thread_id})
     await bob.settled()
 
-    left = await alice.ask("thread/unsubscribe", {"threadId": thread_id})
-    again = await alice.ask("thread/unsubscribe", {"threadId": thread_id})
+    left = await alice.request("thread/unsubscribe", {"threadId": thread_id})
+    again = await alice.request("thread/unsubscribe", {"threadId": thread_id})
     messages = await bob.run(thread_id)
     overheard = await alice.settled()
 
@@ -67,9 +67,9 @@ async def test_a_turn_continues_when_its_client_disconnects(stage: Stage) -> Non
     """Turns belong to the server, not to a connection."""
     alice, bob = await stage.client(), await stage.client()
     thread_id = await alice.start()
-    turn_id = await alice.begin(thread_id, "carry on")
+    turn_id = await alice.start_turn(thread_id, "carry on")
     await alice.peer.transport.close()
-    await bob.ask("thread/resume", {"threadId": thread_id})
+    await bob.request("thread/resume", {"threadId": thread_id})
     status = (await bob.read(thread_id))["turns"][0]["status"]
     if status == "inProgress":
         await bob.end_of(turn_id)
@@ -82,9 +82,9 @@ async def test_two_simultaneous_starts_share_one_turn(stage: Stage) -> None:
     stage.model.plays(says("to both", "m1", [], gate))
     alice, bob = await stage.client(), await stage.client()
     thread_id = await alice.start()
-    await bob.ask("thread/resume", {"threadId": thread_id})
-    first = await alice.begin(thread_id, "from alice")
-    second = await bob.begin(thread_id, "from bob")
+    await bob.request("thread/resume", {"threadId": thread_id})
+    first = await alice.start_turn(thread_id, "from alice")
+    second = await bob.start_turn(thread_id, "from bob")
     gate.set()
     await alice.end_of(first)
 

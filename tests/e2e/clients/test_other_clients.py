@@ -130,7 +130,7 @@ class Orchestrator:
         assert self._process.stdout is not None
         return json.loads(self._process.stdout.readline())
 
-    def ask(self, id_: int, method: str, params: JsonValue) -> JsonValue:
+    def request(self, id_: int, method: str, params: JsonValue) -> JsonValue:
         """Send a request, and skip what arrives before the answer."""
         self.say({"id": id_, "method": method, "params": params})
         while (message := self.hear()).get("id") != id_ or "method" in message:
@@ -141,7 +141,7 @@ class Orchestrator:
         """Run a turn to its end, answer server requests meanwhile, and return the turn."""
         content = [{"type": "text", "text": text}]
         params = {"threadId": thread_id, "input": content, "title": "ABC-1: a title"}
-        self.ask(3, "turn/start", params)
+        self.request(3, "turn/start", params)
         while (message := self.hear()).get("method") != "turn/completed":
             self._react(message)
         return message["params"]["turn"]
@@ -200,10 +200,10 @@ def test_an_orchestrator_that_reuses_its_ids_approves_and_runs_its_tool(home: Pa
         env=environment(home, **files),
     ) as process:
         driver = Orchestrator(process)
-        driver.ask(1, "initialize", HELLO["params"])
+        driver.request(1, "initialize", HELLO["params"])
         driver.say({"method": "initialized", "params": {}})
         policy = {"approvalPolicy": "on-request", "sandbox": "read-only", "cwd": str(workspace)}
-        started = driver.ask(2, "thread/start", {**policy, "dynamicTools": [LINEAR]})
+        started = driver.request(2, "thread/start", {**policy, "dynamicTools": [LINEAR]})
         turns = [driver.turn(started["thread"]["id"], f"go {at}") for at in range(3)]
         assert process.stdin is not None
         process.stdin.close()

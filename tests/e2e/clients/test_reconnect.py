@@ -61,7 +61,7 @@ async def follow_with_cuts(
     events: list[JsonValue] = []
     while not events or not is_end(events[-1]):
         async with over(await connect_websocket(url)) as client:
-            await client.ask("thread/resume", {"threadId": thread_id, "afterSeq": after})
+            await client.request("thread/resume", {"threadId": thread_id, "afterSeq": after})
             for _ in range(chance.randrange(1, 8)):
                 events.append(await next_event(client))
                 if is_end(events[-1]):
@@ -90,7 +90,7 @@ async def test_a_connection_cut_every_few_events_delivers_each_event_once_and_in
             async with asyncio.TaskGroup() as tasks:
                 chance = random.Random(7)  # noqa: S311 - the same cuts each time
                 cut = tasks.create_task(follow_with_cuts(url, thread_id, 0, chance))
-                await undisturbed.begin(thread_id)
+                await undisturbed.start_turn(thread_id)
                 whole = await events_until_end(undisturbed)
         events = cut.result()
     assert events == whole
@@ -145,7 +145,7 @@ class Turnstile:
 async def receive_some(url: str, thread_id: str, after: int, share: float) -> list[JsonValue]:
     """Reconnect, receive a part of what was missed, then lose the connection again."""
     async with over(await connect_websocket(url)) as client:
-        await client.ask("thread/resume", {"threadId": thread_id, "afterSeq": after})
+        await client.request("thread/resume", {"threadId": thread_id, "afterSeq": after})
         messages = [message for message in await client.settled() if is_shown(message)]
         return messages[: round(share * len(messages))]
 
@@ -174,7 +174,7 @@ async def test_where_deltas_have_expired_the_item_is_sent_again_with_its_whole_t
     heard: list[JsonValue] = []
     async with listener_of(home, model) as (server, url), client_of(server) as undisturbed:
         thread_id = await undisturbed.start()
-        await undisturbed.begin(thread_id)
+        await undisturbed.start_turn(thread_id)
         after = 0
         while not heard or not is_end(heard[-1]):
             if server.threads.get(thread_id).turn is not None:

@@ -46,12 +46,12 @@ async def test_a_client_that_stops_reading_stalls_no_other_client_and_catches_up
             over(await connect_websocket(url)) as sleeper,
         ):
             thread_id = await reader.start()
-            await sleeper.ask("thread/resume", {"threadId": thread_id})
+            await sleeper.request("thread/resume", {"threadId": thread_id})
             messages = await reader.run(thread_id)
             before = resident(process)
             for _ in range(TURNS - 1):
                 messages += await reader.run(thread_id)
-                reader.heard.clear()
+                reader.received.clear()
             grown = resident(process) - before
             ends = [await sleeper.until("turn/completed") for _ in range(TURNS)]
             heard = [message for end in ends for message in end]
@@ -82,7 +82,7 @@ async def test_a_client_that_does_not_read_does_not_slow_down_the_others(home: P
     async with playing(home, script) as server, client_of(server) as reader:
         thread_id = await reader.start()
         async with client_of(server) as sleeper:
-            await sleeper.ask("thread/resume", {"threadId": thread_id, "afterSeq": 0})
+            await sleeper.request("thread/resume", {"threadId": thread_id, "afterSeq": 0})
             whole: list[JsonValue] = []
             for _ in range(3):
                 whole += events(await reader.run(thread_id))

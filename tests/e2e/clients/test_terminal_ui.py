@@ -231,7 +231,7 @@ async def test_a_model_and_effort_are_chosen_on_the_screen_and_saved(
         await screen.shows("Hello-there")
         screen.type("/model")
         # The first model of the list, then the first effort.
-        while not (await client.ask("config/read", {}))["config"]["model_reasoning_effort"]:
+        while not (await client.request("config/read", {}))["config"]["model_reasoning_effort"]:
             await screen.press_once("\r")
 
     assert (home / "config.toml").read_text("utf-8") == (

@@ -29,7 +29,7 @@ async def killed_while_waiting(home: Path, calls: Sequence[str], answered: int =
     server = spawn_server(home, TREADLE_SCRIPT=str(script))
     async with asyncio.timeout(SECONDS), over(server) as client:
         thread_id = await client.start(dynamicTools=[LOOKUP])
-        await client.begin(thread_id)
+        await client.start_turn(thread_id)
         asked = [await question(client, ASK) for _ in calls]
         for each in asked[:answered]:
             await answer(client, each, found("before"))
@@ -60,7 +60,7 @@ async def test_a_client_answers_after_a_kill_and_the_same_turn_continues(home: P
     thread_id = await killed_while_waiting(home, ["c1", "c2"])
     model = ScriptedModel(["done"])
     async with playing(home, model) as server, client_of(server) as client:
-        resumed = await client.ask("thread/resume", {"threadId": thread_id})
+        resumed = await client.request("thread/resume", {"threadId": thread_id})
         asked = [await question(client, ASK) for _ in range(2)]
         for each in reversed(asked):
             await answer(client, each, found(f"for {each['params']['callId']}"))
@@ -76,7 +76,7 @@ async def test_a_call_that_was_answered_before_is_not_repeated(home: Path) -> No
     thread_id = await killed_while_waiting(home, ["c1", "c2"], answered=1)
     model = ScriptedModel(["done"])
     async with playing(home, model) as server, client_of(server) as client:
-        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.request("thread/resume", {"threadId": thread_id})
         asked = await question(client, ASK)
         await answer(client, asked, found("after"))
         messages = await client.until("turn/completed")
@@ -94,7 +94,7 @@ async def test_a_client_that_returns_without_the_tool_ends_the_call(
     thread_id = await killed_while_waiting(home, ["c1"])
     model = ScriptedModel(["done", "and on"])
     async with playing(home, model) as server, client_of(server) as client:
-        await client.ask("thread/resume", {"threadId": thread_id, "dynamicTools": tools})
+        await client.request("thread/resume", {"threadId": thread_id, "dynamicTools": tools})
         messages = await client.until("turn/completed")
         first = outputs(model)
         await client.run(thread_id, "and now?")
@@ -110,10 +110,10 @@ async def test_a_thread_whose_server_was_killed_can_be_interrupted_instead(home:
     thread_id = await killed_while_waiting(home, ["c1"])
     model = ScriptedModel(["and on"])
     async with playing(home, model) as server, client_of(server) as client:
-        resumed = await client.ask("thread/resume", {"threadId": thread_id})
+        resumed = await client.request("thread/resume", {"threadId": thread_id})
         await question(client, ASK)
         turn_id = resumed["thread"]["turns"][-1]["id"]
-        await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+        await client.request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
         messages = await client.end_of(turn_id)
         later = await goes_on(client, thread_id)
 

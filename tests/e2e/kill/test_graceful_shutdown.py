@@ -40,7 +40,7 @@ def interrupt(transport: SubprocessTransport) -> None:
 async def begin(client: Client) -> tuple[str, str]:
     """Start a turn that does not end by itself."""
     thread_id = await client.start()
-    turn_id = await client.begin(thread_id, "go", clientUserMessageId="m")
+    turn_id = await client.start_turn(thread_id, "go", clientUserMessageId="m")
     await client.until("item/completed", lambda params: params["item"].get("text") == "so far")
     return thread_id, turn_id
 
@@ -48,13 +48,13 @@ async def begin(client: Client) -> tuple[str, str]:
 async def check(home: Path, thread_id: str, turn_id: str) -> None:
     """Resume: the turn is over, nothing is lost, and the thread works."""
     async with playing(home, ["next"]) as server, client_of(server) as client:
-        answer = await client.ask("thread/resume", {"threadId": thread_id})
+        answer = await client.request("thread/resume", {"threadId": thread_id})
         (turn,) = answer["thread"]["turns"]
         assert (turn["id"], turn["status"], turn["error"]) == (turn_id, "interrupted", None)
         assert words(answer["thread"]) == [["go", "so far"]]
         # The message arrived: sending it again starts nothing.
         params: JsonValue = {"input": [{"type": "text", "text": "go"}], "clientUserMessageId": "m"}
-        again = await client.ask("turn/start", {"threadId": thread_id, **params})
+        again = await client.request("turn/start", {"threadId": thread_id, **params})
         assert again["turn"]["id"] == turn_id
         messages = await client.run(thread_id, "on")
         assert outline(messages)[-1] == "turn/completed completed"
@@ -98,7 +98,7 @@ async def test_a_signal_with_socket_clients_ends_their_turns_as_interrupted(
             over(await connect_websocket(url)) as other,
         ):
             thread_id, turn_id = await begin(client)
-            await other.ask("thread/resume", {"threadId": thread_id})
+            await other.request("thread/resume", {"threadId": thread_id})
             await other.settled()
             assert await asyncio.to_thread(process.stop) == 0
             for each in (client, other):
@@ -122,8 +122,8 @@ async def test_a_client_that_does_not_read_does_not_delay_the_end_of_the_server(
             over(await connect_websocket(url)) as sleeper,
         ):
             thread_id = await client.start()
-            await sleeper.ask("thread/resume", {"threadId": thread_id})
-            turn_id = await client.begin(thread_id, "go")
+            await sleeper.request("thread/resume", {"threadId": thread_id})
+            turn_id = await client.start_turn(thread_id, "go")
             await client.until(
                 "item/completed", lambda params: params["item"].get("text") == "so far"
             )
@@ -132,7 +132,7 @@ async def test_a_client_that_does_not_read_does_not_delay_the_end_of_the_server(
             assert "Traceback" not in process.stderr
     async with playing(home, ["next"]) as server, client_of(server) as client:
         params = {"threadId": thread_id, "afterSeq": 0}
-        await client.ask("thread/resume", params)
+        await client.request("thread/resume", params)
         messages = await client.end_of(turn_id)
         assert outline(messages)[-2:] == LAST_WORDS
         assert (
@@ -152,13 +152,13 @@ async def test_closing_a_server_ends_its_turns_and_keeps_their_items(home: Path)
     model = PacedModel([[says("so far", deltas=["so ", "far"])]], pace)
     async with playing(home, model) as server, client_of(server) as client:
         thread_id = await client.start()
-        turn_id = await client.begin(thread_id, "go")
+        turn_id = await client.start_turn(thread_id, "go")
         await reached.wait()
         await server.close()
         messages = await client.end_of(turn_id)
         assert outline(messages)[-2:] == LAST_WORDS
         assert await client.peer.receive_all() == []
     async with playing(home, ["next"]) as server, client_of(server) as client:
-        answer = await client.ask("thread/resume", {"threadId": thread_id})
+        answer = await client.request("thread/resume", {"threadId": thread_id})
         assert words(answer["thread"]) == [["go", "so "]]
         assert [turn["status"] for turn in answer["thread"]["turns"]] == ["interrupted"]

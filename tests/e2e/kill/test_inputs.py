@@ -52,7 +52,7 @@ def playing_apart(home: Path, *steps: AnyStep) -> SubprocessTransport:
 async def steer(client: Client, thread_id: str, turn_id: str, text: str) -> None:
     """Steer a turn."""
     params = {"threadId": thread_id, "expectedTurnId": turn_id, "input": [said(text)]}
-    await client.ask("turn/steer", params)
+    await client.request("turn/steer", params)
 
 
 async def completed(client: Client, item_id: str) -> None:
@@ -104,13 +104,13 @@ async def test_input_to_a_turn_that_continues_after_a_kill_reaches_it(
     killed = playing_apart(home, asks("true", "call-1"))
     async with asyncio.timeout(SECONDS), over(killed) as client:
         thread_id = await client.start(cwd=str(work), **POLICY)
-        turn_id = await client.begin(thread_id, "first")
+        turn_id = await client.start_turn(thread_id, "first")
         await question(client, ASK)
         await steer(client, thread_id, turn_id, "second")
         os.kill(killed.pid, signal.SIGKILL)
     model = ScriptedModel([[says("done")]])
     async with playing(home, model) as server, client_of(server) as client:
-        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.request("thread/resume", {"threadId": thread_id})
         await answer(client, await question(client, ASK), {"decision": "accept"})
         await client.end_of(turn_id)
         thread = await client.read(thread_id)
@@ -124,13 +124,13 @@ async def test_input_to_a_turn_that_a_kill_ends_is_kept_in_the_history(
     killed = playing_apart(home, THINKS)
     async with asyncio.timeout(SECONDS), over(killed) as client:
         thread_id = await client.start(cwd=str(work), **POLICY)
-        turn_id = await client.begin(thread_id, "first")
+        turn_id = await client.start_turn(thread_id, "first")
         await client.until("item/completed")
         await steer(client, thread_id, turn_id, "second")
         os.kill(killed.pid, signal.SIGKILL)
     model = ScriptedModel(["done"])
     async with playing(home, model) as server, client_of(server) as client:
-        resumed = await client.ask("thread/resume", {"threadId": thread_id})
+        resumed = await client.request("thread/resume", {"threadId": thread_id})
         await client.run(thread_id, "third")
         thread = await client.read(thread_id)
     assert words(resumed["thread"]) == [["first", "second"]]
@@ -143,15 +143,15 @@ async def test_a_message_whose_turn_never_started_is_kept_in_the_history(
     home: Path,
 ) -> None:
     async with playing(home, ["one", "two"]) as server, client_of(server) as client:
-        answered = await client.ask("thread/start", {})
+        answered = await client.request("thread/start", {})
         thread_id, path = answered["thread"]["id"], Path(answered["thread"]["path"])
         await client.run(thread_id, "first")
-        turn_id = await client.begin(thread_id, "second")
+        turn_id = await client.start_turn(thread_id, "second")
         await client.end_of(turn_id)
     cut_before_turn(path, b"second")
     model = ScriptedModel(["three"])
     async with playing(home, model) as server, client_of(server) as client:
-        resumed = await client.ask("thread/resume", {"threadId": thread_id})
+        resumed = await client.request("thread/resume", {"threadId": thread_id})
         await client.run(thread_id, "third")
     turns = resumed["thread"]["turns"]
     assert [(turn["id"], turn["status"]) for turn in turns[1:]] == [(turn_id, "interrupted")]
@@ -165,16 +165,16 @@ async def test_the_output_of_a_user_command_beside_a_server_request_survives_a_k
     killed = playing_apart(home, asks("true", "call-1"))
     async with asyncio.timeout(SECONDS), over(killed) as client:
         thread_id = await client.start(cwd=str(work), **POLICY)
-        turn_id = await client.begin(thread_id, "first")
+        turn_id = await client.start_turn(thread_id, "first")
         await question(client, ASK)
-        await client.ask("thread/shellCommand", {"threadId": thread_id, "command": "echo mine"})
+        await client.request("thread/shellCommand", {"threadId": thread_id, "command": "echo mine"})
         await client.until(
             "item/completed", lambda params: params["item"].get("source") == "userShell"
         )
         os.kill(killed.pid, signal.SIGKILL)
     model = ScriptedModel([[says("done")]])
     async with playing(home, model) as server, client_of(server) as client:
-        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.request("thread/resume", {"threadId": thread_id})
         await answer(client, await question(client, ASK), {"decision": "accept"})
         await client.end_of(turn_id)
     shown = [str(item["content"]) for item in model.requests[-1].input if "content" in item]
@@ -187,14 +187,14 @@ async def test_settings_changed_during_a_turn_hold_when_it_continues_after_a_kil
     killed = playing_apart(home, asks("true", "call-1"))
     async with asyncio.timeout(SECONDS), over(killed) as client:
         thread_id = await client.start(cwd=str(work), model="usual", **POLICY)
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         await question(client, ASK)
         params = {"threadId": thread_id, "turnId": turn_id, "model": "other"}
-        await client.ask("turn/settings/update", params)
+        await client.request("turn/settings/update", params)
         os.kill(killed.pid, signal.SIGKILL)
     model = ScriptedModel(["done", "done"])
     async with playing(home, model) as server, client_of(server) as client:
-        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.request("thread/resume", {"threadId": thread_id})
         await answer(client, await question(client, ASK), {"decision": "accept"})
         await client.end_of(turn_id)
         await client.run(thread_id)
@@ -207,12 +207,12 @@ async def test_a_tool_result_from_an_unfinished_model_response_survives_a_kill(
     killed = playing_apart(home, runs("echo 1 | tee -a a", "call-1"), THINKS)
     async with asyncio.timeout(SECONDS), over(killed) as client:
         thread_id = await client.start(cwd=str(work), **POLICY)
-        await client.begin(thread_id)
+        await client.start_turn(thread_id)
         await completed(client, "call-1")
         os.kill(killed.pid, signal.SIGKILL)
     model = ScriptedModel(["done"])
     async with playing(home, model) as server, client_of(server) as client:
-        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.request("thread/resume", {"threadId": thread_id})
         await client.run(thread_id)
     assert outputs(model)["call-1"].endswith("Output:\n1\n")
     assert (work / "a").read_text() == "1\n"
@@ -225,7 +225,7 @@ async def test_a_turn_that_continues_has_the_tool_results_of_an_unfinished_respo
     killed = playing_apart(home, *steps)
     async with asyncio.timeout(SECONDS), over(killed) as client:
         thread_id = await client.start(cwd=str(work), **POLICY)
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         messages = await client.until(ASK)
         if "call-1" not in [
             params["item"]["id"] for params in params_of(messages, "item/completed")
@@ -234,7 +234,7 @@ async def test_a_turn_that_continues_has_the_tool_results_of_an_unfinished_respo
         os.kill(killed.pid, signal.SIGKILL)
     model = ScriptedModel(["done"])
     async with playing(home, model) as server, client_of(server) as client:
-        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.request("thread/resume", {"threadId": thread_id})
         await answer(client, await question(client, ASK), {"decision": "accept"})
         await client.end_of(turn_id)
     assert outputs(model)["call-1"].endswith("Output:\n1\n")
@@ -247,13 +247,13 @@ async def test_a_call_whose_item_had_ended_counts_as_done_without_a_stored_outpu
 ) -> None:
     script = [[runs("echo 1 | tee -a a", "call-1")], "done"]
     async with playing(home, script) as server, client_of(server) as client:
-        answered = await client.ask("thread/start", {"cwd": str(work), **POLICY})
+        answered = await client.request("thread/start", {"cwd": str(work), **POLICY})
         thread_id, path = answered["thread"]["id"], Path(answered["thread"]["path"])
         await client.run(thread_id)
     cut_after_item(path, "call-1")
     model = ScriptedModel(["done"])
     async with playing(home, model) as server, client_of(server) as client:
-        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.request("thread/resume", {"threadId": thread_id})
         await client.run(thread_id)
     known, end = outputs(model)["call-1"].split("\n", 1)
     assert known.startswith("The server was restarted after this call had ended.")
@@ -270,14 +270,14 @@ async def test_an_answer_of_the_user_reaches_the_model_even_if_the_server_is_kil
     script: list[Response] = [asks_user, "done"]
     given = {"answers": {"color": {"answers": ["Blue"]}}}
     async with playing(home, script) as server, client_of(server) as client:
-        answered = await client.ask("thread/start", {"config": config})
+        answered = await client.request("thread/start", {"config": config})
         thread_id, path = answered["thread"]["id"], Path(answered["thread"]["path"])
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         await answer(client, await question(client, "item/tool/requestUserInput"), given)
         await client.end_of(turn_id)
     cut_after_answer(path)
     model = ScriptedModel(["done"])
     async with playing(home, model) as server, client_of(server) as client:
-        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.request("thread/resume", {"threadId": thread_id})
         await client.run(thread_id)
     assert json.loads(outputs(model)["call-1"]) == given

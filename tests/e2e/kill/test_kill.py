@@ -65,7 +65,7 @@ class Witness:
             case _:
                 pass
 
-    async def ask(self, peer: Peer, method: str, params: JsonValue) -> JsonValue:
+    async def request(self, peer: Peer, method: str, params: JsonValue) -> JsonValue:
         """Send a request; record the notifications that arrive meanwhile."""
         id_ = next(self._ids)
         await peer.send({"id": id_, "method": method, "params": params})
@@ -78,15 +78,15 @@ class Witness:
         """Connect and continue the thread where it was left."""
         await peer.initialize(experimentalApi=True)
         if not self.thread_id:
-            answer = await self.ask(peer, "thread/start", {})
+            answer = await self.request(peer, "thread/start", {})
             self.thread_id = answer["thread"]["id"]
         else:
             params = {"threadId": self.thread_id, "afterSeq": self.last_seq}
-            await self.ask(peer, "thread/resume", params)
+            await self.request(peer, "thread/resume", params)
 
     async def say(self, peer: Peer, number: int) -> str:
         """Send a message, possibly again, and wait until its turn is over."""
-        answer = await self.ask(
+        answer = await self.request(
             peer,
             "turn/start",
             {
@@ -148,11 +148,11 @@ async def converse(home: Path, script: Path, witness: Witness, chance: random.Ra
                 await witness.come_back(peer)
                 while len(turns) < TURNS:
                     turns.append(await witness.say(peer, len(turns)))
-                answer = await witness.ask(
+                answer = await witness.request(
                     peer, "thread/read", {"threadId": witness.thread_id, "includeTurns": True}
                 )
                 check(witness, answer["thread"]["turns"], turns)
-                page = await witness.ask(peer, "thread/list", {})
+                page = await witness.request(peer, "thread/list", {})
                 listed = [(thread["id"], thread["preview"]) for thread in page["data"]]
                 assert listed == [(witness.thread_id, "message 0")]
                 return turns

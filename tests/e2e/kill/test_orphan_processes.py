@@ -66,7 +66,7 @@ async def test_no_process_is_left_of_a_server_that_ends(
                 )
                 await client.run(thread_id)
             command = f"bash -c {shlex.quote(SCRIPT.replace('TOKEN', own))}"
-            await client.ask("thread/shellCommand", {"threadId": thread_id, "command": command})
+            await client.request("thread/shellCommand", {"threadId": thread_id, "command": command})
             params = {
                 "command": ["bash", "-c", SCRIPT.replace("TOKEN", asked)],
                 "cwd": str(work),

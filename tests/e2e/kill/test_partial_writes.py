@@ -24,7 +24,7 @@ MESSAGES = {"m1": "first words", "m2": "second words"}
 async def say(client: Client, thread_id: str, message_id: str) -> None:
     """Send a message, possibly again, and wait for the end of its turn."""
     params = {"input": [said(MESSAGES[message_id])], "clientUserMessageId": message_id}
-    answer = await client.ask("turn/start", {"threadId": thread_id, **params})
+    answer = await client.request("turn/start", {"threadId": thread_id, **params})
     turn = answer["turn"]
     if turn["status"] == "inProgress":
         await client.end_of(turn["id"])
@@ -60,7 +60,7 @@ def user_words(items: list[ModelItem]) -> list[str]:
 async def record(home: Path) -> tuple[str, Path]:
     """Hold a conversation and return its thread and file."""
     async with playing(home, FIRST * 3) as server, client_of(server) as client:
-        answer = await client.ask("thread/start", {})
+        answer = await client.request("thread/start", {})
         thread = answer["thread"]
         for message_id in MESSAGES:
             await say(client, thread["id"], message_id)
@@ -70,7 +70,7 @@ async def record(home: Path) -> tuple[str, Path]:
 async def go_on(home: Path, thread_id: str) -> tuple[JsonValue, JsonValue, list[str]]:
     """Resume, and repeat every message like a client that does not know what arrived."""
     async with playing(home, FIRST * 3) as server, client_of(server) as client:
-        answer = await client.ask("thread/resume", {"threadId": thread_id})
+        answer = await client.request("thread/resume", {"threadId": thread_id})
         for message_id in MESSAGES:
             await say(client, thread_id, message_id)
         after = await client.read(thread_id)

@@ -23,7 +23,7 @@ def server(home: Path) -> SubprocessTransport:
 
 
 async def listed(client: Client) -> list[JsonValue]:
-    answer = await client.ask("thread/list", {})
+    answer = await client.request("thread/list", {})
     return [(thread["id"], thread["preview"]) for thread in answer["data"]]
 
 
@@ -46,7 +46,7 @@ async def test_a_thread_in_use_is_listed_by_both_and_rejected_with_the_name_of_i
         both = {(thread_id, "first"), (other_id, "second")}
         assert set(await listed(one)) == set(await listed(two)) == both
         # Forking needs no lease: the source is only read.
-        answer = await two.ask("thread/fork", {"threadId": thread_id})
+        answer = await two.request("thread/fork", {"threadId": thread_id})
         assert words(answer["thread"]) == [["first", "one"]]
 
 
@@ -57,7 +57,7 @@ async def test_threads_of_a_killed_server_are_taken_over_at_once(home: Path) -> 
         async with over(owner) as one:
             thread_id = await one.start()
             await one.run(thread_id, "first")
-            turn_id = await one.begin(thread_id, "second")
+            turn_id = await one.start_turn(thread_id, "second")
             await one.until("item/completed", lambda params: params["item"].get("text") == "so far")
             assert (await heir.refusal("thread/resume", {"threadId": thread_id})).kind == (
                 "threadLocked"
@@ -80,7 +80,7 @@ async def resumed(client: Client, thread_id: str) -> JsonValue:
     """Resume as soon as the killed process is gone, which may take a moment."""
     while True:
         try:
-            return await client.ask("thread/resume", {"threadId": thread_id})
+            return await client.request("thread/resume", {"threadId": thread_id})
         except Refused as refused:
             if refused.kind != "threadLocked":
                 raise
@@ -90,9 +90,9 @@ async def test_an_unloaded_thread_is_free_for_the_other_server(home: Path) -> No
     async with asyncio.timeout(SECONDS), over(server(home)) as one, over(server(home)) as two:
         thread_id = await one.start()
         await one.run(thread_id, "first")
-        await one.ask("thread/unsubscribe", {"threadId": thread_id})
+        await one.request("thread/unsubscribe", {"threadId": thread_id})
         await one.until("thread/closed")
-        answer = await two.ask("thread/resume", {"threadId": thread_id})
+        answer = await two.request("thread/resume", {"threadId": thread_id})
         assert words(answer["thread"]) == [["first", "one"]]
         await two.run(thread_id, "second")
         refused = await one.refusal("thread/resume", {"threadId": thread_id})
@@ -104,9 +104,9 @@ async def test_a_rejected_resume_leaves_the_thread_free(home: Path) -> None:
     async with asyncio.timeout(SECONDS), over(server(home)) as one:
         thread_id = await one.start()
         await one.run(thread_id, "first")
-        await one.ask("thread/unsubscribe", {"threadId": thread_id})
+        await one.request("thread/unsubscribe", {"threadId": thread_id})
         await one.until("thread/closed")
         params = {"threadId": thread_id, "modelProvider": "missing", "afterSeq": 2**50}
         await one.refusal("thread/resume", params)
         async with over(server(home)) as two:
-            await two.ask("thread/resume", {"threadId": thread_id})
+            await two.request("thread/resume", {"threadId": thread_id})

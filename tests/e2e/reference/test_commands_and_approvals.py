@@ -40,7 +40,7 @@ def decided(decision: JsonValue) -> JsonValue:
     async def steps(scene: Scene) -> None:
         scene.model.plays(escalated("touch hello.txt && echo made"), says("ok"))
         thread_id = await scene.client.start(cwd=scene.cwd, **ASKING)
-        turn_id = await scene.client.begin(thread_id, "go")
+        turn_id = await scene.client.start_turn(thread_id, "go")
         reply = decision if "error" in decision else {"result": {"decision": decision["result"]}}
         await answer(scene.client, reply)
         await scene.client.end_of(turn_id)
@@ -55,7 +55,7 @@ async def remembered(scene: Scene) -> None:
         escalated("touch a", "call-1"), says("ok"), escalated("touch a", "call-2"), says("ok")
     )
     thread_id = await client.start(cwd=scene.cwd, **ASKING)
-    turn_id = await client.begin(thread_id, "go")
+    turn_id = await client.start_turn(thread_id, "go")
     await answer(client, {"result": {"decision": "acceptForSession"}})
     await client.end_of(turn_id)
     await client.run(thread_id, "again")
@@ -68,7 +68,7 @@ async def amended(scene: Scene) -> None:
         escalated("touch a", "call-1"), says("ok"), escalated("touch b", "call-2"), says("ok")
     )
     thread_id = await client.start(cwd=scene.cwd, **ASKING)
-    turn_id = await client.begin(thread_id, "go")
+    turn_id = await client.start_turn(thread_id, "go")
     rule = {"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["touch"]}}
     await answer(client, {"result": {"decision": rule}})
     await client.end_of(turn_id)
@@ -82,7 +82,7 @@ async def trusted(scene: Scene) -> None:
     thread_id = await client.start(
         cwd=scene.cwd, approvalPolicy="untrusted", sandbox="workspace-write"
     )
-    turn_id = await client.begin(thread_id, "go")
+    turn_id = await client.start_turn(thread_id, "go")
     await answer(client, {"result": {"decision": "accept"}})
     await client.end_of(turn_id)
 
@@ -92,10 +92,10 @@ async def void(scene: Scene) -> None:
     client = scene.client
     scene.model.plays(escalated("touch a"), says("ok"))
     thread_id = await client.start(cwd=scene.cwd, **ASKING)
-    turn_id = await client.begin(thread_id, "go")
+    turn_id = await client.start_turn(thread_id, "go")
     await client.until(COMMAND)
-    await client.ask("thread/read", {"threadId": thread_id})
-    await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+    await client.request("thread/read", {"threadId": thread_id})
+    await client.request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
     await client.until("serverRequest/resolved")
 
 
@@ -127,11 +127,11 @@ async def interactive(scene: Scene) -> None:
         calls("exec_command", {"cmd": "cat", "tty": True, "yield_time_ms": 300}, "call-1")
     )
     thread_id = await client.start(cwd=scene.cwd, **FREE)
-    turn_id = await client.begin(thread_id, "go")
+    turn_id = await client.start_turn(thread_id, "go")
     request = await scene.model.asked(2)
     del request
     await client.end_of(turn_id)
-    await client.ask("thread/backgroundTerminals/clean", {"threadId": thread_id})
+    await client.request("thread/backgroundTerminals/clean", {"threadId": thread_id})
     await client.until("item/completed")
 
 
@@ -142,14 +142,14 @@ async def typed(scene: Scene) -> None:
     wish = {"sandbox_permissions": "require_escalated", "justification": "need it"}
     scene.model.plays(calls("exec_command", {**shell, **wish}, "call-1"), says("ok"))
     thread_id = await client.start(cwd=scene.cwd, **ASKING)
-    turn_id = await client.begin(thread_id, "go")
+    turn_id = await client.start_turn(thread_id, "go")
     await answer(client, {"result": {"decision": "accept"}})
     await client.end_of(turn_id)
     session = session_of(scene.model.requests[-1].outputs()["call-1"])
     for number, decision in enumerate(("accept", "decline"), 2):
         typing = {"session_id": session, "chars": "hello\n", "yield_time_ms": 300}
         scene.model.plays(calls("write_stdin", typing, f"call-{number}"), says("ok"))
-        turn_id = await client.begin(thread_id, "type")
+        turn_id = await client.start_turn(thread_id, "type")
         await answer(client, {"result": {"decision": decision}})
         await client.end_of(turn_id)
 
@@ -166,7 +166,7 @@ async def widened(scene: Scene) -> None:
     }
     scene.model.plays(calls("exec_command", wish), says("ok"))
     thread_id = await client.start(cwd=scene.cwd, **ASKING)
-    turn_id = await client.begin(thread_id, "go")
+    turn_id = await client.start_turn(thread_id, "go")
     await answer(client, {"result": {"decision": "accept"}})
     await client.end_of(turn_id)
 
@@ -179,7 +179,7 @@ async def retried(scene: Scene) -> None:
     thread_id = await client.start(
         cwd=scene.cwd, sandbox="read-only", approvalPolicy={"granular": switches}
     )
-    turn_id = await client.begin(thread_id, "go")
+    turn_id = await client.start_turn(thread_id, "go")
     await answer(client, {"result": {"decision": "accept"}})
     await client.end_of(turn_id)
 
@@ -197,7 +197,7 @@ async def shell(scene: Scene) -> None:
     client = scene.client
     thread_id = await client.start(cwd=scene.cwd, **ASKING)
     await client.run(thread_id, "hi")
-    await client.ask("thread/shellCommand", {"threadId": thread_id, "command": "echo mine"})
+    await client.request("thread/shellCommand", {"threadId": thread_id, "command": "echo mine"})
     await client.until("turn/completed")
     await client.run(thread_id, "what did it say?")
 

@@ -68,7 +68,7 @@ def turns(*moves: tuple[Reply, str | None, JsonValue], on: tuple[str, ...]) -> S
         )
         for move, method, result in moves:
             scene.model.plays(move, says("ok"))
-            turn_id = await client.begin(thread_id, "go")
+            turn_id = await client.start_turn(thread_id, "go")
             if method is not None:
                 question = (await client.until(method))[-1]
                 await client.peer.send({"id": question["id"], "result": result})
@@ -89,10 +89,10 @@ def tool(name: str, result: JsonValue, *, on: tuple[str, ...]) -> Scenario:
     async def steps(scene: Scene) -> None:
         client = scene.client
         params = {"cwd": scene.cwd, "approvalPolicy": policy(*on)}
-        thread_id = (await client.ask("thread/start", params))["thread"]["id"]
+        thread_id = (await client.request("thread/start", params))["thread"]["id"]
         await settled(client, "mini")
         scene.model.plays(namespaced(name), says("ok"))
-        turn_id = await client.begin(thread_id, "go")
+        turn_id = await client.start_turn(thread_id, "go")
         if result is not None:
             question = (await client.until(ELICITATION))[-1]
             await client.peer.send({"id": question["id"], "result": result})
@@ -219,7 +219,7 @@ async def test_some_more_rights_are_a_question_of_the_sandbox(
     client = await stage.client()
     thread_id = await client.start(cwd=str(stage.workspace), approvalPolicy=policy(*on))
     stage.model.plays(command("touch a", **WIDER))
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     if is_asked:
         question = (await client.until(COMMAND))[-1]
         await client.peer.send({"id": question["id"], "result": {"decision": "decline"}})

@@ -38,7 +38,7 @@ FREE = {"approvalPolicy": "never", "sandbox": "danger-full-access"}
 
 async def asked(scene: Scene, thread_id: str, method: str, result: JsonValue) -> None:
     """Run a turn in which one question is put."""
-    turn_id = await scene.client.begin(thread_id, "go")
+    turn_id = await scene.client.start_turn(thread_id, "go")
     question = (await scene.client.until(method))[-1]
     await scene.client.peer.send({"id": question["id"], "result": result})
     await scene.client.end_of(turn_id)
@@ -101,7 +101,7 @@ async def detached(scene: Scene) -> None:
     await scene.client.run(thread_id, "hi")
     target = {"type": "custom", "instructions": "look"}
     review = {"threadId": thread_id, "target": target, "delivery": "detached"}
-    await scene.client.ask("review/start", review)
+    await scene.client.request("review/start", review)
     await scene.client.until("turn/completed")
 
 
@@ -109,7 +109,7 @@ async def served(scene: Scene) -> None:
     """Tools of an MCP server: one that is free, one that asks, one that is asked about."""
     client = scene.client
     params = {"cwd": scene.cwd, "approvalPolicy": "on-request"}
-    thread_id = (await client.ask("thread/start", params))["thread"]["id"]
+    thread_id = (await client.request("thread/start", params))["thread"]["id"]
     await settled(client, "mini")
     scene.model.plays(calls("mcp__mini__echo", {"text": "hi"}, "call-0"), says("ok", "m0"))
     await client.run(thread_id)

@@ -26,7 +26,7 @@ async def model(home: Path) -> AsyncIterator[ModelServer]:
 
 async def go_on(client: Client, thread_id: str, text: str) -> list[list[str]]:
     """Resume a thread, run a turn, and give what the thread says then."""
-    await client.ask("thread/resume", {"threadId": thread_id})
+    await client.request("thread/resume", {"threadId": thread_id})
     await client.run(thread_id, text)
     return words(await client.read(thread_id))
 
@@ -44,7 +44,7 @@ async def test_a_thread_goes_back_and_forth_between_the_servers(
         thread_id = await client.start(cwd=cwd)
         await client.run(thread_id, "first")
     async with spawned(second, home) as client:
-        listed = (await client.ask("thread/list", {}))["data"]
+        listed = (await client.request("thread/list", {}))["data"]
         middle = await go_on(client, thread_id, "second")
     async with spawned(first, home) as client:
         last = await go_on(client, thread_id, "third")
@@ -71,7 +71,7 @@ async def test_a_compacted_thread_is_understood_by_the_other_server(
         thread_id = await client.start(cwd=str(home.parent))
         await client.run(thread_id, "first")
         model.plays(says("NOTES", "msg_1"))
-        await client.ask("thread/compact/start", {"threadId": thread_id})
+        await client.request("thread/compact/start", {"threadId": thread_id})
         await client.until("turn/completed")
     async with spawned(second, home) as client:
         await go_on(client, thread_id, "second")
@@ -90,7 +90,7 @@ async def test_a_thread_of_one_server_is_forked_by_the_other(
         thread_id = await client.start(cwd=str(home.parent))
         await client.run(thread_id, "first")
     async with spawned(second, home) as client:
-        forked = (await client.ask("thread/fork", {"threadId": thread_id}))["thread"]
+        forked = (await client.request("thread/fork", {"threadId": thread_id}))["thread"]
         await client.run(forked["id"], "second")
         copy = words(await client.read(forked["id"]))
     async with spawned(first, home) as client:
@@ -107,9 +107,9 @@ async def test_a_name_that_the_reference_gives_is_seen_here(home: Path) -> None:
         thread_id = await client.start(cwd=str(home.parent))
         await client.run(thread_id)
     async with spawned(REFERENCE, home) as client:
-        await client.ask("thread/name/set", {"threadId": thread_id, "name": "Theirs"})
+        await client.request("thread/name/set", {"threadId": thread_id, "name": "Theirs"})
         await client.until("thread/name/updated")
     async with spawned(OURS, home) as client:
-        listed = (await client.ask("thread/list", {}))["data"]
+        listed = (await client.request("thread/list", {}))["data"]
 
     assert [(thread["id"], thread["name"]) for thread in listed] == [(thread_id, "Theirs")]

@@ -48,7 +48,7 @@ async def answer(client: Client, method: str, result: JsonValue) -> None:
 
 async def run(scene: Scene, thread_id: str, method: str, result: JsonValue) -> None:
     """Run a turn in which one question is asked."""
-    turn_id = await scene.client.begin(thread_id, "go")
+    turn_id = await scene.client.start_turn(thread_id, "go")
     await answer(scene.client, method, result)
     await scene.client.end_of(turn_id)
 
@@ -120,9 +120,9 @@ async def left_alone(scene: Scene) -> None:
     client = scene.client
     thread_id = await client.start(cwd=scene.cwd, dynamicTools=[LOOKUP])
     scene.model.plays(calls("lookup_ticket", {"id": "T"}))
-    turn_id = await client.begin(thread_id, "go")
+    turn_id = await client.start_turn(thread_id, "go")
     await client.until(TOOL)
-    await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+    await client.request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
     await client.end_of(turn_id)
 
 
@@ -158,14 +158,14 @@ async def questioned(scene: Scene) -> None:
     scene.model.plays(calls("request_user_input", wanted, "call-1"), says("ok", "m1"))
     await client.run(thread_id, "go")
     scene.model.plays(calls("request_user_input", wanted, "call-2"), says("ok", "m2"))
-    turn_id = await client.begin(thread_id, "plan", collaborationMode=PLAN)
+    turn_id = await client.start_turn(thread_id, "plan", collaborationMode=PLAN)
     answers = {"color": {"answers": ["Red (Recommended)"]}}
     await answer(client, USER_INPUT, {"result": {"answers": answers}})
     await client.end_of(turn_id)
     scene.model.plays(calls("request_user_input", wanted, "call-3"))
-    turn_id = await client.begin(thread_id, "again")
+    turn_id = await client.start_turn(thread_id, "again")
     await client.until(USER_INPUT)
-    await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+    await client.request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
     await client.until("serverRequest/resolved")
 
 
@@ -200,7 +200,7 @@ def reviewed(target: JsonValue) -> Steps:
         }
         scene.model.plays(says(json.dumps(report), "m1"), says("ok", "m2"))
         thread_id = await scene.client.start(cwd=scene.cwd)
-        await scene.client.ask("review/start", {"threadId": thread_id, "target": target})
+        await scene.client.request("review/start", {"threadId": thread_id, "target": target})
         await scene.client.until("turn/completed")
         await scene.client.run(thread_id, "go on")
 

@@ -30,7 +30,7 @@ WISH = {"sandbox_permissions": "require_escalated", "justification": "need to wr
 
 async def asked(scene: Scene, thread_id: str, method: str, decision: JsonValue) -> None:
     """Run a turn in which one question is put."""
-    turn_id = await scene.client.begin(thread_id, "go")
+    turn_id = await scene.client.start_turn(thread_id, "go")
     question = (await scene.client.until(method))[-1]
     await scene.client.peer.send({"id": question["id"], "result": {"decision": decision}})
     await scene.client.end_of(turn_id)
@@ -79,7 +79,7 @@ async def typed(scene: Scene) -> None:
     typing = {"session_id": session, "chars": "hey\n", "yield_time_ms": 300}
     scene.model.plays(calls("write_stdin", typing, "call-2"), says("ok", "m2"))
     await client.run(thread_id, "type")
-    await client.ask("thread/backgroundTerminals/clean", {"threadId": thread_id})
+    await client.request("thread/backgroundTerminals/clean", {"threadId": thread_id})
     await client.until("item/completed")
 
 
@@ -130,13 +130,13 @@ PLAN = {"mode": "plan", "settings": {"model": "mock-model", "developer_instructi
 async def pending(scene: Scene) -> None:
     """The modes, and a thread that is read while it asks."""
     client = scene.client
-    await client.ask("collaborationMode/list", {})
+    await client.request("collaborationMode/list", {})
     thread_id = await client.start(cwd=scene.cwd)
     scene.model.plays(calls("request_user_input", {"questions": [QUESTION]}))
-    turn_id = await client.begin(thread_id, "plan", collaborationMode=PLAN)
+    turn_id = await client.start_turn(thread_id, "plan", collaborationMode=PLAN)
     await client.until(USER_INPUT)
-    await client.ask("thread/read", {"threadId": thread_id})
-    await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+    await client.request("thread/read", {"threadId": thread_id})
+    await client.request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
     await client.end_of(turn_id)
 
 
@@ -148,7 +148,7 @@ def reviewed(target: JsonValue) -> Steps:
         scene.model.plays(says("not json at all", "m1"))
         thread_id = await scene.client.start(cwd=scene.cwd)
         meant = {**target, "sha": sha} if target["type"] == "commit" else target
-        await scene.client.ask("review/start", {"threadId": thread_id, "target": meant})
+        await scene.client.request("review/start", {"threadId": thread_id, "target": meant})
         await scene.client.until("turn/completed")
 
     return steps
@@ -172,7 +172,7 @@ async def compacted(scene: Scene) -> None:
     await client.run(thread_id, "hello there")
     going = asyncio.Event()
     scene.model.plays(says("in short", "m1", ("in ",), going))
-    await client.ask("thread/compact/start", {"threadId": thread_id})
+    await client.request("thread/compact/start", {"threadId": thread_id})
     turn_id = (await client.until("turn/started"))[-1]["params"]["turn"]["id"]
     await client.until("item/started")
     steer = {"threadId": thread_id, "input": [said("x")], "expectedTurnId": turn_id}
@@ -187,14 +187,14 @@ async def commanded(scene: Scene) -> None:
     client = scene.client
     thread_id = await client.start(cwd=scene.cwd)
     run = {"threadId": thread_id, "command": "echo one; exit 4"}
-    await client.ask("thread/shellCommand", run)
+    await client.request("thread/shellCommand", run)
     await client.until("turn/completed")
     await client.refusal("thread/shellCommand", {**run, "command": "   "})
     going = asyncio.Event()
     scene.model.plays(says("late", "m1", ("la",), going))
-    turn_id = await client.begin(thread_id, "go")
+    turn_id = await client.start_turn(thread_id, "go")
     await client.until("item/agentMessage/delta")
-    await client.ask("thread/shellCommand", {**run, "command": "echo aux"})
+    await client.request("thread/shellCommand", {**run, "command": "echo aux"})
     await client.until("item/completed", is_command)
     going.set()
     await client.end_of(turn_id)

@@ -38,10 +38,10 @@ async def interrupted(scene: Scene) -> None:
     client = scene.client
     scene.model.plays(says("never", "m1", ["part"], asyncio.Event()))
     thread_id = await client.start(cwd=scene.cwd)
-    turn_id = await client.begin(thread_id, "slow")
+    turn_id = await client.start_turn(thread_id, "slow")
     await client.until("item/agentMessage/delta")
     await client.refusal("turn/interrupt", {"threadId": thread_id, "turnId": "wrong"})
-    await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+    await client.request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
     await client.end_of(turn_id)
     await client.run(thread_id, "after")
 
@@ -51,13 +51,13 @@ async def steered(scene: Scene) -> None:
     client, gate = scene.client, asyncio.Event()
     scene.model.plays(says("first", "m1", ["part"], gate), says("second", "m2"))
     thread_id = await client.start(cwd=scene.cwd)
-    turn_id = await client.begin(thread_id, "slow")
+    turn_id = await client.start_turn(thread_id, "slow")
     await client.until("item/agentMessage/delta")
     steer = {"threadId": thread_id, "expectedTurnId": turn_id, "input": [said("more")]}
     await client.refusal("turn/steer", {**steer, "expectedTurnId": "wrong"})
     await client.refusal("turn/steer", {**steer, "expectedTurnId": ""})
     await client.refusal("turn/steer", {**steer, "input": []})
-    await client.ask("turn/steer", steer)
+    await client.request("turn/steer", steer)
     gate.set()
     await client.end_of(turn_id)
 
@@ -69,7 +69,7 @@ async def resumed(scene: Scene) -> None:
     client = await scene.reopen()
     await client.read(thread_id)
     await client.refusal("turn/start", {"threadId": thread_id, "input": [said("x")]})
-    await client.ask("thread/resume", {"threadId": thread_id})
+    await client.request("thread/resume", {"threadId": thread_id})
     await client.until("thread/goal/cleared")
     await client.run(thread_id, "second")
     await client.read(thread_id)
@@ -80,7 +80,7 @@ async def forked(scene: Scene) -> None:
     client = scene.client
     thread_id = await client.start(cwd=scene.cwd)
     await client.run(thread_id, "one")
-    copy = (await client.ask("thread/fork", {"threadId": thread_id}))["thread"]["id"]
+    copy = (await client.request("thread/fork", {"threadId": thread_id}))["thread"]["id"]
     await client.until("thread/started")
     await client.run(copy, "two")
     await client.read(copy)
@@ -93,15 +93,15 @@ async def archived(scene: Scene) -> None:
     thread_id = await client.start(cwd=scene.cwd)
     id_ = {"threadId": thread_id}
     await client.run(thread_id, "one")
-    await client.ask("thread/name/set", {**id_, "name": "My name"})
+    await client.request("thread/name/set", {**id_, "name": "My name"})
     await client.until("thread/name/updated")
     await client.refusal("thread/name/set", {**id_, "name": " "})
-    await client.ask("thread/archive", id_)
+    await client.request("thread/archive", id_)
     await client.until("thread/archived")
     await client.refusal("thread/archive", id_)
-    await client.ask("thread/list", {"archived": True})
-    await client.ask("thread/read", id_)
-    await client.ask("thread/unarchive", id_)
+    await client.request("thread/list", {"archived": True})
+    await client.request("thread/read", id_)
+    await client.request("thread/unarchive", id_)
     await client.until("thread/unarchived")
     await client.refusal("thread/unarchive", id_)
 
@@ -112,13 +112,13 @@ async def listed(scene: Scene) -> None:
     ids = [await client.start(cwd=scene.cwd) for _ in range(3)]
     for number, thread_id in enumerate(ids):
         await client.run(thread_id, f"number {number}")
-    page = await client.ask("thread/list", {"limit": 2})
-    await client.ask("thread/list", {"limit": 2, "cursor": page["nextCursor"]})
+    page = await client.request("thread/list", {"limit": 2})
+    await client.request("thread/list", {"limit": 2, "cursor": page["nextCursor"]})
     await client.refusal("thread/list", {"cursor": "garbage"})
-    await client.ask("thread/list", {"searchTerm": "number 1"})
-    await client.ask("thread/loaded/list", {"limit": 2})
-    await client.ask("thread/turns/list", {"threadId": ids[0]})
-    await client.ask("thread/items/list", {"threadId": ids[0]})
+    await client.request("thread/list", {"searchTerm": "number 1"})
+    await client.request("thread/loaded/list", {"limit": 2})
+    await client.request("thread/turns/list", {"threadId": ids[0]})
+    await client.request("thread/items/list", {"threadId": ids[0]})
 
 
 async def joined(scene: Scene) -> None:
@@ -126,9 +126,9 @@ async def joined(scene: Scene) -> None:
     client, gate = scene.client, asyncio.Event()
     scene.model.plays(says("first", "m1", ["part"], gate))
     thread_id = await client.start(cwd=scene.cwd)
-    turn_id = await client.begin(thread_id, "slow")
+    turn_id = await client.start_turn(thread_id, "slow")
     await client.until("item/agentMessage/delta")
-    assert await client.begin(thread_id, "second") == turn_id
+    assert await client.start_turn(thread_id, "second") == turn_id
     gate.set()
     await client.end_of(turn_id)
 
@@ -139,7 +139,7 @@ async def compacted(scene: Scene) -> None:
     thread_id = await client.start(cwd=scene.cwd)
     await client.run(thread_id, "one")
     scene.model.plays(says("NOTES", "m1"))
-    await client.ask("thread/compact/start", {"threadId": thread_id})
+    await client.request("thread/compact/start", {"threadId": thread_id})
     await client.until("turn/completed")
     await client.run(thread_id, "two")
     await client.read(thread_id)
@@ -163,12 +163,12 @@ async def pursued(scene: Scene) -> None:
     id_ = {"threadId": thread_id}
     await client.refusal("thread/goal/set", {**id_, "objective": " "})
     await client.refusal("thread/goal/set", {**id_, "status": "paused"})
-    await client.ask("thread/goal/set", {**id_, "objective": "ship it", "status": "paused"})
+    await client.request("thread/goal/set", {**id_, "objective": "ship it", "status": "paused"})
     await client.until("thread/goal/updated")
-    await client.ask("thread/goal/get", id_)
-    await client.ask("thread/goal/clear", id_)
+    await client.request("thread/goal/get", id_)
+    await client.request("thread/goal/clear", id_)
     await client.until("thread/goal/cleared")
-    await client.ask("thread/goal/clear", id_)
+    await client.request("thread/goal/clear", id_)
 
 
 async def reverted(scene: Scene) -> None:
@@ -178,14 +178,14 @@ async def reverted(scene: Scene) -> None:
     id_ = {"threadId": thread_id}
     await client.run(thread_id, "one")
     turn_id = (await client.run(thread_id, "two"))[-1]["params"]["turn"]["id"]
-    await client.ask("thread/items/read", {**id_, "turnId": turn_id, "itemIds": ["msg-2"]})
-    await client.ask("thread/searchOccurrences", {**id_, "searchTerm": "two"})
+    await client.request("thread/items/read", {**id_, "turnId": turn_id, "itemIds": ["msg-2"]})
+    await client.request("thread/searchOccurrences", {**id_, "searchTerm": "two"})
     page = {"excludeTurns": True, "initialTurnsPage": {"limit": 1}}
-    await client.ask("thread/resume", {**id_, **page})
+    await client.request("thread/resume", {**id_, **page})
     await client.until("thread/goal/cleared")
-    await client.ask("thread/revert", {**id_, "beforeTurnId": turn_id})
+    await client.request("thread/revert", {**id_, "beforeTurnId": turn_id})
     await client.until("thread/reverted")
-    await client.ask("thread/turns/list", id_)
+    await client.request("thread/turns/list", id_)
     await client.refusal("thread/inject_items", {**id_, "items": []})
 
 

@@ -61,7 +61,7 @@ async def test_the_budget_of_a_thread_holds_for_all_its_turns_and_after_a_restar
     spent = await failure(await client.run(thread_id, "three"))
     await stage.restart()
     client = await stage.client()
-    await client.ask("thread/resume", {"threadId": thread_id})
+    await client.request("thread/resume", {"threadId": thread_id})
 
     assert await failure(await client.run(thread_id, "four")) == spent
     assert spent == "the thread's budget of 30 tokens is used"

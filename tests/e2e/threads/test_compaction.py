@@ -33,7 +33,7 @@ async def test_a_compaction_is_a_turn_that_takes_no_input(stage: Stage) -> None:
     await client.run(thread_id, "hello there")
     stage.model.plays(says(NOTES, "m1", [NOTES], gate))
 
-    assert await client.ask("thread/compact/start", {"threadId": thread_id}) == {}
+    assert await client.request("thread/compact/start", {"threadId": thread_id}) == {}
     begun = await client.until("item/started")
     turn_id = begun[-1]["params"]["turnId"]
     steer = {"threadId": thread_id, "input": [said("x")], "expectedTurnId": turn_id}
@@ -64,12 +64,12 @@ async def test_the_model_sees_the_same_after_a_compaction_and_a_restart(stage: S
     thread_id = await client.start()
     await client.run(thread_id, "hello")
     stage.model.plays(says(NOTES, "m1"))
-    await client.ask("thread/compact/start", {"threadId": thread_id})
+    await client.request("thread/compact/start", {"threadId": thread_id})
     await client.until("turn/completed")
     await client.run(thread_id, "one")
     await stage.restart()
     client = await stage.client()
-    await client.ask("thread/resume", {"threadId": thread_id})
+    await client.request("thread/resume", {"threadId": thread_id})
     await client.run(thread_id, "two")
 
     before, after = stage.model.requests[2].body["input"], stage.model.requests[3].body["input"]
@@ -107,7 +107,7 @@ async def test_a_failed_compaction_leaves_the_thread_as_it_was(stage: Stage) -> 
     stage.model.plays(refuses(500, {}), says("  ", "m1"))
     failed = []
     for _ in range(2):
-        await client.ask("thread/compact/start", {"threadId": thread_id})
+        await client.request("thread/compact/start", {"threadId": thread_id})
         failed.append(outline(await client.until("turn/completed"))[-3:])
     await client.run(thread_id, "after")
 
@@ -139,7 +139,7 @@ async def test_a_history_too_long_to_summarize_loses_its_older_half(stage: Stage
     for text in ("one", "two", "three"):
         await client.run(thread_id, text)
     stage.model.plays(fails("context_length_exceeded", "too long"), says(NOTES, "m1"))
-    await client.ask("thread/compact/start", {"threadId": thread_id})
+    await client.request("thread/compact/start", {"threadId": thread_id})
     messages = await client.until("turn/completed")
 
     assert outline(messages)[-2:] == EPILOGUE
@@ -152,7 +152,7 @@ async def test_nothing_can_be_compacted_while_a_turn_runs(stage: Stage) -> None:
     gate, client = asyncio.Event(), await stage.client()
     stage.model.plays(says("done", "m1", ["d"], gate))
     thread_id = await client.start()
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     refused = await client.refusal("thread/compact/start", {"threadId": thread_id})
     gate.set()
     await client.end_of(turn_id)

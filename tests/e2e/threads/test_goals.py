@@ -25,7 +25,7 @@ def reaches_goal() -> tuple[Reply, Reply]:
 
 async def set_goal(client: Client, thread_id: str, **params: JsonValue) -> JsonValue:
     """Set or change the goal and give it."""
-    answer = await client.ask("thread/goal/set", {"threadId": thread_id, **params})
+    answer = await client.request("thread/goal/set", {"threadId": thread_id, **params})
     return answer["goal"]
 
 
@@ -45,7 +45,7 @@ async def test_a_goal_is_pursued_turn_after_turn_until_it_is_complete(stage: Sta
         "turn/completed completed",
         "turn/completed completed",
     ]
-    stored = (await client.ask("thread/goal/get", {"threadId": thread_id}))["goal"]
+    stored = (await client.request("thread/goal/get", {"threadId": thread_id}))["goal"]
     assert (stored["status"], stored["tokensUsed"]) == ("complete", 30)
     assert "ship it" in stage.model.requests[0].talk()[-1][1]
     assert len((await client.read(thread_id))["turns"]) == 3
@@ -75,7 +75,7 @@ async def test_a_turn_that_fails_or_is_interrupted_suspends_the_goal(stage: Stag
     stage.model.plays(says("never", "m1", [], asyncio.Event()))
     await set_goal(client, thread_id, status="active")
     turn_id = (await client.until("turn/started"))[-1]["params"]["turn"]["id"]
-    await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+    await client.request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
     messages = await client.until(
         "thread/goal/updated", lambda params: params["goal"]["status"] == "paused"
     )
@@ -90,17 +90,17 @@ async def test_a_goal_survives_a_restart_and_is_published_on_resume(stage: Stage
     await stage.restart()
     client = await stage.client()
 
-    unloaded = (await client.ask("thread/goal/get", {"threadId": thread_id}))["goal"]
-    await client.ask("thread/resume", {"threadId": thread_id})
+    unloaded = (await client.request("thread/goal/get", {"threadId": thread_id}))["goal"]
+    await client.request("thread/resume", {"threadId": thread_id})
     messages = await client.until("thread/goal/updated")
-    cleared = await client.ask("thread/goal/clear", {"threadId": thread_id})
-    again = await client.ask("thread/goal/clear", {"threadId": thread_id})
+    cleared = await client.request("thread/goal/clear", {"threadId": thread_id})
+    again = await client.request("thread/goal/clear", {"threadId": thread_id})
 
     assert (unloaded["objective"], unloaded["status"]) == ("ship it", "paused")
     assert messages[-1]["params"]["goal"] == unloaded
     assert (cleared, again) == ({"cleared": True}, {"cleared": False})
     await client.until("thread/goal/cleared")
-    assert await client.ask("thread/goal/get", {"threadId": thread_id}) == {"goal": None}
+    assert await client.request("thread/goal/get", {"threadId": thread_id}) == {"goal": None}
 
 
 async def test_an_invalid_goal_is_rejected(stage: Stage) -> None:
@@ -121,7 +121,7 @@ async def test_a_message_of_the_user_joins_the_turn_that_pursues_the_goal(stage:
     thread_id = await client.start()
     stage.model.plays(says("working", "m1", [], gate), *reaches_goal())
     await set_goal(client, thread_id, objective="ship it")
-    turn_id = await client.begin(thread_id, "how is it going?")
+    turn_id = await client.start_turn(thread_id, "how is it going?")
     gate.set()
     messages = await client.end_of(turn_id)
 
@@ -147,9 +147,9 @@ async def test_an_active_goal_is_pursued_again_when_the_thread_is_resumed(
         os.kill(ended.pid, signal.SIGKILL if end == "kill" else signal.SIGTERM)
     model = ScriptedModel([[tool("update_goal", {"status": "complete"})], "reached"])
     async with playing(home, model) as server, client_of(server) as client:
-        resumed = await client.ask("thread/resume", {"threadId": thread_id})
+        resumed = await client.request("thread/resume", {"threadId": thread_id})
         messages = await client.until("turn/completed")
-        goal = await client.ask("thread/goal/get", {"threadId": thread_id})
+        goal = await client.request("thread/goal/get", {"threadId": thread_id})
     assert [turn["status"] for turn in resumed["thread"]["turns"]] == ["completed", "interrupted"]
     assert outline(messages)[-2:] == EPILOGUE
     assert goal["goal"]["status"] == "complete"

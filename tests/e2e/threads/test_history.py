@@ -25,7 +25,7 @@ async def test_turns_are_paged_in_both_directions(stage: Stage) -> None:
     thread_id = await spoken(stage, client, "one", "two", "three", "four")
 
     async def page(**params: JsonValue) -> tuple[list[str], JsonValue]:
-        answer = await client.ask("thread/turns/list", {"threadId": thread_id, **params})
+        answer = await client.request("thread/turns/list", {"threadId": thread_id, **params})
         return [turn[0] for turn in words({"turns": answer["data"]})], answer
 
     newest, first = await page(limit=2)
@@ -48,7 +48,7 @@ async def test_a_turn_shows_as_many_items_as_its_view_says(
 ) -> None:
     client = await stage.client()
     thread_id = await spoken(stage, client, "hi")
-    answer = await client.ask("thread/turns/list", {"threadId": thread_id, "itemsView": view})
+    answer = await client.request("thread/turns/list", {"threadId": thread_id, "itemsView": view})
 
     assert words({"turns": answer["data"]}) == [shown]
     assert answer["data"][0]["itemsView"] == (view or "summary")
@@ -61,7 +61,7 @@ async def test_items_are_paged_across_turns_though_their_ids_repeat(stage: Stage
     cursor = None
     while True:
         asked = {"threadId": thread_id, "limit": 2, "cursor": cursor}
-        page = await client.ask("thread/items/list", asked)
+        page = await client.request("thread/items/list", asked)
         found += [entry["item"]["id"] for entry in page["data"]]
         cursor = page["nextCursor"]
         if cursor is None:
@@ -71,10 +71,10 @@ async def test_items_are_paged_across_turns_though_their_ids_repeat(stage: Stage
     assert found == [item["id"] for turn in whole["turns"] for item in turn["items"]]
     turn = whole["turns"][1]
     of_turn = {"threadId": thread_id, "turnId": turn["id"]}
-    page = await client.ask("thread/items/list", of_turn)
+    page = await client.request("thread/items/list", of_turn)
     assert [entry["item"] for entry in page["data"]] == turn["items"]
     after = {**of_turn, "cursor": {"type": "item", "itemId": turn["items"][0]["id"]}}
-    page = await client.ask("thread/items/list", after)
+    page = await client.request("thread/items/list", after)
     assert [entry["item"]["id"] for entry in page["data"]] == ["m1"]
 
 
@@ -84,7 +84,7 @@ async def test_items_are_read_by_their_ids(stage: Stage) -> None:
     turn = (await client.read(thread_id))["turns"][1]
     asked = {"threadId": thread_id, "turnId": turn["id"], "itemIds": ["m1", "unknown"]}
 
-    answer = await client.ask("thread/items/read", asked)
+    answer = await client.request("thread/items/read", asked)
     none = await client.refusal("thread/items/read", {**asked, "itemIds": []})
 
     assert [entry["item"]["text"] for entry in answer["data"]] == ["re: two"]
@@ -97,7 +97,7 @@ async def test_threads_are_found_by_what_was_said_in_them(stage: Stage) -> None:
     first = await spoken(stage, client, "hello", "the needle is here")
     await spoken(stage, client, "nothing of the kind")
 
-    answer = await client.ask("thread/search", {"searchTerm": "NEEDLE"})
+    answer = await client.request("thread/search", {"searchTerm": "NEEDLE"})
 
     assert [result["thread"]["id"] for result in answer["data"]] == [first]
     assert "needle" in answer["data"][0]["snippet"]
@@ -111,8 +111,8 @@ async def test_every_occurrence_in_a_thread_is_found_with_its_place(stage: Stage
     turn = (await client.read(thread_id))["turns"][0]
     asked = {"threadId": thread_id, "searchTerm": "needle"}
 
-    found = await client.ask("thread/searchOccurrences", asked)
-    first = await client.ask("thread/searchOccurrences", {**asked, "limit": 1})
+    found = await client.request("thread/searchOccurrences", asked)
+    first = await client.request("thread/searchOccurrences", {**asked, "limit": 1})
 
     assert [each["itemId"] for each in found["data"]] == [item["id"] for item in turn["items"]]
     assert found["data"][0] == {
@@ -125,5 +125,5 @@ async def test_every_occurrence_in_a_thread_is_found_with_its_place(stage: Stage
     }
     assert (len(first["data"]), first["nextCursor"]) == (1, "1")
     place = {"threadId": thread_id, "cursor": found["data"][0]["turnCursor"], "limit": 1}
-    page = await client.ask("thread/turns/list", place)
+    page = await client.request("thread/turns/list", place)
     assert page["data"][0]["id"] == turn["id"]

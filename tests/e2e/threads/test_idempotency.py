@@ -11,10 +11,10 @@ from tests.harness.threads import Stage, params_of, said, words
 async def test_a_message_that_is_sent_twice_counts_once(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await client.start()
-    first = await client.begin(thread_id, "hi", clientUserMessageId="msg-1")
+    first = await client.start_turn(thread_id, "hi", clientUserMessageId="msg-1")
     messages = await client.end_of(first)
     asked = {"threadId": thread_id, "input": [said("hi")], "clientUserMessageId": "msg-1"}
-    again = (await client.ask("turn/start", asked))["turn"]
+    again = (await client.request("turn/start", asked))["turn"]
 
     assert params_of(messages, "item/completed")[0]["item"]["clientId"] == "msg-1"
     assert (again["id"], again["status"], again["items"]) == (first, "completed", [])
@@ -27,9 +27,9 @@ async def test_a_repeated_message_joins_its_turn_while_that_runs(stage: Stage) -
     stage.model.plays(says("done", "m1", ["d"], gate))
     client, other = await stage.client(), await stage.client()
     thread_id = await client.start()
-    first = await client.begin(thread_id, "hi", clientUserMessageId="msg-1")
+    first = await client.start_turn(thread_id, "hi", clientUserMessageId="msg-1")
     await stage.model.asked(1)
-    again = await other.begin(thread_id, "hi", clientUserMessageId="msg-1")
+    again = await other.start_turn(thread_id, "hi", clientUserMessageId="msg-1")
     gate.set()
     await client.end_of(first)
 
@@ -55,7 +55,7 @@ async def test_a_repeated_steer_answers_the_turn_that_took_it(stage: Stage) -> N
     gate, client = asyncio.Event(), await stage.client()
     stage.model.plays(says("one", "m1", ["o"], gate))
     thread_id = await client.start()
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     await stage.model.asked(1)
     steer = {
         "threadId": thread_id,
@@ -63,11 +63,11 @@ async def test_a_repeated_steer_answers_the_turn_that_took_it(stage: Stage) -> N
         "expectedTurnId": turn_id,
         "clientUserMessageId": "msg-2",
     }
-    first = await client.ask("turn/steer", steer)
-    second = await client.ask("turn/steer", steer)
+    first = await client.request("turn/steer", steer)
+    second = await client.request("turn/steer", steer)
     gate.set()
     await client.end_of(turn_id)
-    late = await client.ask("turn/steer", steer)
+    late = await client.request("turn/steer", steer)
 
     assert first == second == late == {"turnId": turn_id}
     assert words(await client.read(thread_id)) == [["hi", "one", "more", "done"]]
@@ -77,14 +77,14 @@ async def test_a_message_is_known_after_a_restart(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await client.start()
     stage.model.plays(refuses(400, {}))
-    first = await client.begin(thread_id, "hi", clientUserMessageId="msg-1")
+    first = await client.start_turn(thread_id, "hi", clientUserMessageId="msg-1")
     await client.end_of(first)
     await stage.restart()
     client = await stage.client()
-    await client.ask("thread/resume", {"threadId": thread_id})
+    await client.request("thread/resume", {"threadId": thread_id})
     asked = {"threadId": thread_id, "input": [said("hi")], "clientUserMessageId": "msg-1"}
 
-    again = (await client.ask("turn/start", asked))["turn"]
+    again = (await client.request("turn/start", asked))["turn"]
     conflict = await client.refusal("turn/start", {**asked, "input": [said("other")]})
 
     assert (again["id"], again["status"]) == (first, "failed")
@@ -97,11 +97,11 @@ async def test_a_message_whose_turn_was_rolled_back_may_be_sent_again(stage: Sta
     client = await stage.client()
     thread_id = await client.start()
     await client.run(thread_id, "one")
-    first = await client.begin(thread_id, "hi", clientUserMessageId="msg-1")
+    first = await client.start_turn(thread_id, "hi", clientUserMessageId="msg-1")
     await client.end_of(first)
-    await client.ask("thread/rollback", {"threadId": thread_id, "numTurns": 1})
+    await client.request("thread/rollback", {"threadId": thread_id, "numTurns": 1})
 
-    again = await client.begin(thread_id, "hi", clientUserMessageId="msg-1")
+    again = await client.start_turn(thread_id, "hi", clientUserMessageId="msg-1")
     await client.end_of(again)
 
     assert again != first
@@ -112,7 +112,7 @@ async def test_a_fork_knows_nothing_of_the_ids_of_its_source(stage: Stage) -> No
     client = await stage.client()
     thread_id = await client.start()
     await client.run(thread_id, "hi", clientUserMessageId="msg-1")
-    forked = (await client.ask("thread/fork", {"threadId": thread_id}))["thread"]
+    forked = (await client.request("thread/fork", {"threadId": thread_id}))["thread"]
 
     await client.run(forked["id"], "other", clientUserMessageId="msg-1")
 

@@ -13,17 +13,17 @@ TAGS = {"ticket": "T-1", "labels": ["a", "b"]}
 
 async def test_metadata_is_returned_with_the_thread_and_copied_to_forks(home: Path) -> None:
     async with playing(home, ["hello"]) as server, client_of(server) as client:
-        started = await client.ask("thread/start", {"metadata": TAGS})
+        started = await client.request("thread/start", {"metadata": TAGS})
         thread_id = started["thread"]["id"]
         assert started["thread"]["metadata"] == TAGS
         await client.run(thread_id)
-        fork = await client.ask("thread/fork", {"threadId": thread_id})
+        fork = await client.request("thread/fork", {"threadId": thread_id})
         assert fork["thread"]["metadata"] == TAGS
-        plain = await client.ask("thread/start", {})
+        plain = await client.request("thread/start", {})
         assert "metadata" not in plain["thread"]
     async with playing(home, []) as server, client_of(server) as client:
         assert (await client.read(thread_id))["metadata"] == TAGS
-        resumed = await client.ask("thread/resume", {"threadId": thread_id})
+        resumed = await client.request("thread/resume", {"threadId": thread_id})
         assert resumed["thread"]["metadata"] == TAGS
 
 
@@ -31,7 +31,7 @@ async def test_a_fork_continues_under_the_budget_of_its_source(home: Path) -> No
     async with playing(home, ["one", "two"]) as server, client_of(server) as client:
         thread_id = await client.start(budget={"maxModelRequests": 1})
         assert outline(await client.run(thread_id))[-1] == "turn/completed completed"
-        fork = (await client.ask("thread/fork", {"threadId": thread_id}))["thread"]["id"]
+        fork = (await client.request("thread/fork", {"threadId": thread_id}))["thread"]["id"]
         assert outline(await client.run(fork))[-1] == "turn/completed completed"
         assert outline(await client.run(fork))[-1] == "turn/completed failed"
 

@@ -22,9 +22,9 @@ async def test_a_thread_continues_in_a_new_server_where_it_stopped(stage: Stage)
     id_ = {"threadId": thread_id}
 
     unloaded = await client.read(thread_id)
-    listed = (await client.ask("thread/list", {}))["data"]
+    listed = (await client.request("thread/list", {}))["data"]
     early = await client.refusal("turn/start", {**id_, "input": [said("x")]})
-    resumed = await client.ask("thread/resume", id_)
+    resumed = await client.request("thread/resume", id_)
     messages = await client.settled()
     turn = await client.run(thread_id, "second")
 
@@ -55,10 +55,10 @@ async def test_a_thread_is_resumed_with_the_model_and_effort_it_had(stage: Stage
     await stage.restart()
     client = await stage.client()
 
-    kept = await client.ask("thread/resume", {"threadId": thread_id})
-    await client.ask("thread/unsubscribe", {"threadId": thread_id})
+    kept = await client.request("thread/resume", {"threadId": thread_id})
+    await client.request("thread/unsubscribe", {"threadId": thread_id})
     await client.until("thread/closed")
-    other = await client.ask("thread/resume", {"threadId": thread_id, "model": "mock-3"})
+    other = await client.request("thread/resume", {"threadId": thread_id, "model": "mock-3"})
     await client.run(thread_id, "again")
 
     assert (kept["model"], kept["reasoningEffort"]) == ("mock-2", "high")
@@ -92,10 +92,10 @@ async def test_a_thread_is_found_by_the_path_of_its_file(stage: Stage) -> None:
     await client.run(thread_id, "first")
     path = (await client.read(thread_id))["path"]
 
-    joined = await client.ask("thread/resume", {"threadId": "", "path": path})
+    joined = await client.request("thread/resume", {"threadId": "", "path": path})
     await stage.restart()
     client = await stage.client()
-    loaded = await client.ask("thread/resume", {"threadId": "", "path": path})
+    loaded = await client.request("thread/resume", {"threadId": "", "path": path})
     missing = await client.refusal("thread/resume", {"threadId": "", "path": "/no/such.jsonl"})
 
     assert joined["thread"]["id"] == loaded["thread"]["id"] == thread_id
@@ -114,7 +114,7 @@ async def test_a_history_that_the_client_kept_begins_a_new_thread(stage: Stage) 
         },
     ]
     asked = {"threadId": "any", "history": history, "cwd": str(stage.workspace)}
-    thread_id = (await client.ask("thread/resume", asked))["thread"]["id"]
+    thread_id = (await client.request("thread/resume", asked))["thread"]["id"]
     await client.run(thread_id, "new")
 
     assert stage.model.requests[0].talk()[:2] == [("user", "old"), ("assistant", "yes")]
@@ -127,22 +127,22 @@ async def test_a_resume_can_bring_a_page_of_turns_and_cursors_to_the_rest(stage:
     for text in ("one", "two", "three"):
         await client.run(thread_id, text)
     page = {"limit": 1, "itemsView": "full"}
-    answer = await client.ask(
+    answer = await client.request(
         "thread/resume", {"threadId": thread_id, "excludeTurns": True, "initialTurnsPage": page}
     )
 
     assert answer["thread"]["turns"] == []
     assert words({"turns": answer["initialTurnsPage"]["data"]}) == [["three", "done"]]
-    rest = await client.ask(
+    rest = await client.request(
         "thread/turns/list",
         {"threadId": thread_id, "cursor": answer["initialTurnsPage"]["nextCursor"]},
     )
     assert words({"turns": rest["data"]}) == [["two", "done"], ["one", "done"]]
-    whole = await client.ask(
+    whole = await client.request(
         "thread/turns/list", {"threadId": thread_id, "cursor": answer["turnsBackwardsCursor"]}
     )
     assert len(whole["data"]) == 3
-    items = await client.ask(
+    items = await client.request(
         "thread/items/list",
         {
             "threadId": thread_id,
@@ -159,10 +159,10 @@ async def test_a_running_thread_can_be_joined_by_resume(stage: Stage) -> None:
     stage.model.plays(says("part one", "m1", ["part"], gate))
     client, other = await stage.client(), await stage.client()
     thread_id = await client.start()
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     await client.until("item/agentMessage/delta")
 
-    joined = (await other.ask("thread/resume", {"threadId": thread_id}))["thread"]
+    joined = (await other.request("thread/resume", {"threadId": thread_id}))["thread"]
     gate.set()
     messages = await other.end_of(turn_id)
 
@@ -178,7 +178,7 @@ async def test_a_fork_goes_its_own_way(stage: Stage, ephemeral: bool) -> None:
     await client.run(thread_id, "one")
     source = await client.read(thread_id)
     asked = {"threadId": thread_id, "ephemeral": ephemeral}
-    forked = (await client.ask("thread/fork", asked))["thread"]
+    forked = (await client.request("thread/fork", asked))["thread"]
     (started,) = await client.until("thread/started")
     messages = await client.run(forked["id"], "two")
     await client.run(thread_id, "three")
@@ -201,7 +201,7 @@ async def test_a_fork_may_end_with_a_turn_or_before_it(stage: Stage) -> None:
     ids = [turn["id"] for turn in (await client.read(thread_id))["turns"]]
 
     async def fork(**cut: str) -> list[list[str]]:
-        forked = (await client.ask("thread/fork", {"threadId": thread_id, **cut}))["thread"]
+        forked = (await client.request("thread/fork", {"threadId": thread_id, **cut}))["thread"]
         await client.run(forked["id"], "next")
         heard = [text for role, text in stage.model.requests[-1].talk() if role == "user"]
         assert heard == [turn[0] for turn in words(forked)] + ["next"]
@@ -218,7 +218,7 @@ async def test_a_turn_that_its_server_did_not_finish_ends_as_interrupted(stage: 
     client = await stage.client()
     thread_id = await client.start()
     stage.model.plays(says("never", "m1", ["ne"], asyncio.Event()))
-    turn_id = await client.begin(thread_id, "doomed")
+    turn_id = await client.start_turn(thread_id, "doomed")
     await client.until("item/agentMessage/delta")
     thread = stage.server.threads.get(thread_id)
     # A server that is killed writes nothing more: its journal ends here.
@@ -226,7 +226,7 @@ async def test_a_turn_that_its_server_did_not_finish_ends_as_interrupted(stage: 
     await stage.restart()
     client = await stage.client()
 
-    resumed = (await client.ask("thread/resume", {"threadId": thread_id}))["thread"]
+    resumed = (await client.request("thread/resume", {"threadId": thread_id}))["thread"]
     await client.run(thread_id, "next")
 
     (turn,) = resumed["turns"]

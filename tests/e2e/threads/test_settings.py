@@ -16,9 +16,9 @@ async def test_settings_can_be_changed_without_a_turn(stage: Stage) -> None:
     thread_id = await client.start(cwd=str(stage.workspace))
     change = {"threadId": thread_id, "model": "mock-2", "effort": "high", "summary": "concise"}
 
-    assert await client.ask("thread/settings/update", change) == {}
+    assert await client.request("thread/settings/update", change) == {}
     (notification,) = await client.until("thread/settings/updated")
-    await client.ask("thread/settings/update", change)
+    await client.request("thread/settings/update", change)
     await client.run(thread_id)
 
     settings = notification["params"]["threadSettings"]
@@ -33,9 +33,9 @@ async def test_settings_can_be_changed_without_a_turn(stage: Stage) -> None:
         {"effort": "high", "summary": "concise"},
     )
     # A change without effect is not published, nor is any change to clients without a subscription.
-    assert len(params_of(client.heard, "thread/settings/updated")) == 1
+    assert len(params_of(client.received, "thread/settings/updated")) == 1
     await other.settled()
-    assert params_of(other.heard, "thread/settings/updated") == []
+    assert params_of(other.received, "thread/settings/updated") == []
 
 
 async def test_overrides_of_a_turn_persist_and_are_published_after_the_answer(stage: Stage) -> None:
@@ -129,7 +129,7 @@ async def test_a_plan_in_plan_mode_is_a_separate_item(stage: Stage) -> None:
     stage.model.plays(Reply([created(), *message(text, "m1", deltas), completed()]))
     client = await stage.client()
     thread_id = await client.start()
-    turn_id = await client.begin(thread_id, "plan it", collaborationMode=PLAN_MODE)
+    turn_id = await client.start_turn(thread_id, "plan it", collaborationMode=PLAN_MODE)
     messages = await client.end_of(turn_id)
 
     assert outline(messages) == [
@@ -163,7 +163,7 @@ async def test_a_mode_decides_about_model_and_effort_until_they_are_changed(stag
     thread_id = await client.start()
 
     async def after(**change: JsonValue) -> list[JsonValue]:
-        await client.ask("thread/settings/update", {"threadId": thread_id, **change})
+        await client.request("thread/settings/update", {"threadId": thread_id, **change})
         settings = (await client.until("thread/settings/updated"))[-1]["params"]["threadSettings"]
         mode = settings["collaborationMode"]
         own = (mode["settings"]["model"], mode["settings"]["reasoning_effort"])
@@ -211,8 +211,8 @@ async def test_a_second_start_changes_the_settings_of_later_requests(stage: Stag
     stage.model.plays(says("done", "m1", [], gate))
     thread_id = await client.start()
     asked = {"threadId": thread_id, "input": [said("hi")], "model": "mock-2"}
-    first = (await client.ask("turn/start", asked))["turn"]["id"]
-    second = (await client.ask("turn/start", {**asked, "model": "mock-3"}))["turn"]["id"]
+    first = (await client.request("turn/start", asked))["turn"]["id"]
+    second = (await client.request("turn/start", {**asked, "model": "mock-3"}))["turn"]["id"]
     gate.set()
     await client.end_of(first)
     await client.run(thread_id, "later")

@@ -55,8 +55,8 @@ async def test_items_of_tools_are_the_same_wherever_they_are_shown(home: Path, w
         read = await client.read(thread_id)
     async with playing(home, [[says("more")]]) as server, client_of(server) as client:
         unloaded = await client.read(thread_id)
-        resumed = await client.ask("thread/resume", {"threadId": thread_id})
-        forked = await client.ask("thread/fork", {"threadId": thread_id})
+        resumed = await client.request("thread/resume", {"threadId": thread_id})
+        forked = await client.request("thread/fork", {"threadId": thread_id})
         fork_read = await client.read(forked["thread"]["id"])
 
     statuses = {id_: item.get("status") for id_, item in expected.items()}

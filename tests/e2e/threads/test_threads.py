@@ -66,14 +66,14 @@ async def test_an_unknown_thread_is_rejected_with_upstreams_text(
 async def test_a_new_thread_exists_at_once(stage: Stage) -> None:
     """Upstream 0.163 stores it at once but lists it after its first message only."""
     client = await stage.client()
-    answer = await client.ask("thread/start", {"cwd": str(stage.workspace)})
+    answer = await client.request("thread/start", {"cwd": str(stage.workspace)})
     (notification,) = await client.until("thread/started")
     thread = answer["thread"]
     id_ = {"threadId": thread["id"]}
 
     assert notification["params"]["thread"] == thread
     assert is_there(thread["path"])
-    assert thread == (await client.ask("thread/read", id_))["thread"]
+    assert thread == (await client.request("thread/read", id_))["thread"]
     assert (await client.read(thread["id"]))["turns"] == []
     assert (thread["preview"], thread["status"]) == ("", {"type": "idle"})
     assert (thread["originator"], thread["source"]) == ("probe", "vscode")
@@ -83,16 +83,16 @@ async def test_a_new_thread_exists_at_once(stage: Stage) -> None:
         "runtimeWorkspaceRoots": [thread["cwd"]],
     }
     assert thread["environments"] == [here]
-    resumed = (await client.ask("thread/resume", id_))["thread"]
+    resumed = (await client.request("thread/resume", id_))["thread"]
     assert resumed == thread
-    forked = (await client.ask("thread/fork", id_))["thread"]
+    forked = (await client.request("thread/fork", id_))["thread"]
     assert (forked["forkedFromId"], forked["turns"]) == (thread["id"], [])
-    assert await client.ask("thread/archive", id_) == {}
+    assert await client.request("thread/archive", id_) == {}
 
 
 async def test_thread_start_answers_with_the_settings_in_force(stage: Stage) -> None:
     client = await stage.client()
-    answer = await client.ask("thread/start", {"cwd": str(stage.workspace)})
+    answer = await client.request("thread/start", {"cwd": str(stage.workspace)})
     answer.pop("thread")
 
     assert answer == {
@@ -116,14 +116,16 @@ async def test_a_name_is_published_and_stored(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await client.start()
 
-    assert await client.ask("thread/name/set", {"threadId": thread_id, "name": " My name "}) == {}
+    assert (
+        await client.request("thread/name/set", {"threadId": thread_id, "name": " My name "}) == {}
+    )
     (notification,) = await client.until("thread/name/updated")
     blank = await client.refusal("thread/name/set", {"threadId": thread_id, "name": "  "})
     await client.run(thread_id)
 
     assert notification["params"] == {"threadId": thread_id, "threadName": "My name"}
     assert blank.message == "thread name must not be empty"
-    listed = (await client.ask("thread/list", {}))["data"]
+    listed = (await client.request("thread/list", {}))["data"]
     assert [thread["name"] for thread in listed] == ["My name"]
     await stage.restart()
     assert (await (await stage.client()).read(thread_id))["name"] == "My name"
@@ -141,7 +143,7 @@ async def test_git_facts_are_read_from_the_folder_and_can_be_patched(stage: Stag
     found = {"sha": sha, "branch": "main", "originUrl": "https://example.com/x.git"}
 
     async def update(**params: JsonValue) -> JsonValue:
-        answer = await client.ask("thread/metadata/update", {"threadId": thread_id, **params})
+        answer = await client.request("thread/metadata/update", {"threadId": thread_id, **params})
         return answer["thread"]["gitInfo"]
 
     assert (await client.read(thread_id))["gitInfo"] == found
@@ -174,26 +176,26 @@ async def test_an_archived_thread_is_hidden_and_can_be_unarchived(stage: Stage) 
     await client.run(thread_id, "keep me")
     id_ = {"threadId": thread_id}
 
-    assert await client.ask("thread/archive", id_) == {}
+    assert await client.request("thread/archive", id_) == {}
     messages = await client.until("thread/archived")
     assert outline(messages) == ["thread/status/changed notLoaded", "thread/archived"]
     again = await client.refusal("thread/archive", id_)
     resume = await client.refusal("thread/resume", id_)
-    archived = (await client.ask("thread/list", {"archived": True}))["data"]
-    read = (await client.ask("thread/read", id_))["thread"]
+    archived = (await client.request("thread/list", {"archived": True}))["data"]
+    read = (await client.request("thread/read", id_))["thread"]
     assert again.message == f"no rollout found for thread id {thread_id}"
     assert resume.message.startswith(f"session {thread_id} is archived.")
     assert resume.kind == "threadArchived"
     assert [(thread["id"], thread["preview"]) for thread in archived] == [(thread_id, "keep me")]
-    assert (await client.ask("thread/list", {}))["data"] == []
+    assert (await client.request("thread/list", {}))["data"] == []
     assert (read["status"], "archived_sessions" in read["path"]) == ({"type": "notLoaded"}, True)
 
-    back = (await client.ask("thread/unarchive", id_))["thread"]
+    back = (await client.request("thread/unarchive", id_))["thread"]
     await client.until("thread/unarchived")
     twice = await client.refusal("thread/unarchive", id_)
     assert (back["id"], back["status"]) == (thread_id, {"type": "notLoaded"})
     assert twice.message == f"no archived rollout found for thread id {thread_id}"
-    await client.ask("thread/resume", id_)
+    await client.request("thread/resume", id_)
     assert words(await client.read(thread_id)) == [["keep me", "done"]]
 
 
@@ -202,7 +204,7 @@ async def test_a_deleted_thread_is_gone(stage: Stage) -> None:
     thread_id = await client.start()
     path = (await client.read(thread_id))["path"]
 
-    await client.ask("thread/delete", {"threadId": thread_id})
+    await client.request("thread/delete", {"threadId": thread_id})
     messages = await client.until("thread/deleted")
 
     assert outline(messages) == ["thread/status/changed notLoaded", "thread/deleted"]
@@ -214,11 +216,11 @@ async def test_the_last_subscriber_that_leaves_unloads_the_thread(stage: Stage) 
     """Upstream 0.118; 0.163 keeps it for a while."""
     client, other = await stage.client(), await stage.client()
     thread_id = await client.start()
-    await other.ask("thread/resume", {"threadId": thread_id})
+    await other.request("thread/resume", {"threadId": thread_id})
 
     async def leave() -> list[str]:
         answers = [
-            await each.ask("thread/unsubscribe", {"threadId": thread_id})
+            await each.request("thread/unsubscribe", {"threadId": thread_id})
             for each in (client, client, other)
         ]
         return [answer["status"] for answer in answers]
@@ -226,8 +228,8 @@ async def test_the_last_subscriber_that_leaves_unloads_the_thread(stage: Stage) 
     assert await leave() == ["unsubscribed", "notSubscribed", "unsubscribed"]
     messages = await client.until("thread/closed")
     assert outline(messages)[-2:] == ["thread/status/changed notLoaded", "thread/closed"]
-    assert (await client.ask("thread/loaded/list", {}))["data"] == []
-    after = await client.ask("thread/unsubscribe", {"threadId": thread_id})
+    assert (await client.request("thread/loaded/list", {}))["data"] == []
+    after = await client.request("thread/unsubscribe", {"threadId": thread_id})
     assert after == {"status": "notLoaded"}
 
 
@@ -239,9 +241,9 @@ async def test_an_ephemeral_thread_leaves_nothing_behind(stage: Stage) -> None:
 
     assert (thread["ephemeral"], thread["path"]) == (True, None)
     assert words(thread) == [["secret", "done"]]
-    assert (await client.ask("thread/list", {}))["data"] == []
+    assert (await client.request("thread/list", {}))["data"] == []
     assert not list(stage.home.rglob("rollout-*"))
-    kept = (await client.ask("thread/fork", {"threadId": thread_id}))["thread"]
+    kept = (await client.request("thread/fork", {"threadId": thread_id}))["thread"]
     assert words(kept) == [["secret", "done"]]
     await client.run(kept["id"], "go on")
     assert [text for _, text in stage.model.requests[-1].talk()] == ["secret", "done", "go on"]
@@ -254,10 +256,10 @@ async def test_threads_are_listed_in_pages_in_either_order(stage: Stage) -> None
         await client.run(id_, f"thread number {number}")
 
     async def listed(**params: JsonValue) -> list[str]:
-        return [each["id"] for each in (await client.ask("thread/list", params))["data"]]
+        return [each["id"] for each in (await client.request("thread/list", params))["data"]]
 
-    first = await client.ask("thread/list", {"limit": 2})
-    second = await client.ask("thread/list", {"limit": 2, "cursor": first["nextCursor"]})
+    first = await client.request("thread/list", {"limit": 2})
+    second = await client.request("thread/list", {"limit": 2, "cursor": first["nextCursor"]})
     paged = [each["id"] for page in (first, second) for each in page["data"]]
     assert paged == ids[::-1]
     assert second["nextCursor"] is None
@@ -271,9 +273,9 @@ async def test_threads_are_listed_in_pages_in_either_order(stage: Stage) -> None
     assert await listed(cwd=["/nowhere", str(stage.workspace)]) == ids[::-1]
     bad = await client.refusal("thread/list", {"cursor": "garbage"})
     assert (bad.message, bad.kind) == ("invalid cursor: garbage", "invalidCursor")
-    loaded = await client.ask("thread/loaded/list", {"limit": 2})
+    loaded = await client.request("thread/loaded/list", {"limit": 2})
     assert loaded == {"data": ids[:2], "nextCursor": ids[1]}
-    rest = await client.ask("thread/loaded/list", {"cursor": ids[1]})
+    rest = await client.request("thread/loaded/list", {"cursor": ids[1]})
     assert rest == {"data": ids[2:], "nextCursor": None}
 
 
@@ -283,7 +285,7 @@ async def test_items_can_be_injected_into_what_the_model_sees(stage: Stage) -> N
     item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "psst"}]}
 
     empty = await client.refusal("thread/inject_items", {"threadId": thread_id, "items": []})
-    await client.ask("thread/inject_items", {"threadId": thread_id, "items": [item]})
+    await client.request("thread/inject_items", {"threadId": thread_id, "items": [item]})
     await client.run(thread_id, "hi")
 
     assert empty.message == "items must not be empty"
@@ -300,7 +302,7 @@ async def test_the_last_turns_can_be_dropped_by_number_or_by_name(stage: Stage) 
     id_ = {"threadId": thread_id}
 
     none = await client.refusal("thread/rollback", {**id_, "numTurns": 0})
-    left = (await client.ask("thread/rollback", {**id_, "numTurns": 1}))["thread"]
+    left = (await client.request("thread/rollback", {**id_, "numTurns": 1}))["thread"]
     usage = await client.until("thread/tokenUsage/updated")
     assert none.message == "numTurns must be >= 1"
     assert words(left) == [["one", "done"], ["two", "done"]]
@@ -308,30 +310,32 @@ async def test_the_last_turns_can_be_dropped_by_number_or_by_name(stage: Stage) 
 
     second = left["turns"][1]["id"]
     unknown = await client.refusal("thread/revert", {**id_, "beforeTurnId": "nope"})
-    answer = await client.ask("thread/revert", {**id_, "beforeTurnId": second})
+    answer = await client.request("thread/revert", {**id_, "beforeTurnId": second})
     await client.until("thread/reverted")
     assert (unknown.message, unknown.kind) == ("turn not found: nope", "turnNotFound")
-    page = await client.ask("thread/turns/list", {**id_, "cursor": answer["turnsBackwardsCursor"]})
+    page = await client.request(
+        "thread/turns/list", {**id_, "cursor": answer["turnsBackwardsCursor"]}
+    )
     assert [turn["id"] for turn in page["data"]] == [left["turns"][0]["id"]]
     await client.run(thread_id, "four")
     assert [text for _, text in stage.model.requests[-1].talk()] == ["one", "done", "four"]
     assert words(await client.read(thread_id)) == [["one", "done"], ["four", "done"]]
-    await client.ask("thread/rollback", {**id_, "numTurns": 99})
+    await client.request("thread/rollback", {**id_, "numTurns": 99})
     assert (await client.read(thread_id))["turns"] == []
 
 
 async def test_every_thread_has_the_same_keys_wherever_it_is_shown(stage: Stage) -> None:
     client = await stage.client()
-    answer = await client.ask("thread/start", {})
+    answer = await client.request("thread/start", {})
     started = params_of(await client.until("thread/started"), "thread/started")[0]["thread"]
     thread_id = answer["thread"]["id"]
     await client.run(thread_id)
     shown = [
         started,
         answer["thread"],
-        (await client.ask("thread/list", {}))["data"][0],
-        (await client.ask("thread/read", {"threadId": thread_id}))["thread"],
-        (await client.ask("thread/resume", {"threadId": thread_id, "excludeTurns": True}))[
+        (await client.request("thread/list", {}))["data"][0],
+        (await client.request("thread/read", {"threadId": thread_id}))["thread"],
+        (await client.request("thread/resume", {"threadId": thread_id, "excludeTurns": True}))[
             "thread"
         ],
     ]

@@ -32,7 +32,7 @@ async def call_once(
 ) -> tuple[list[JsonValue], JsonValue]:
     """Let the model call the tool and the client answer; return the messages and the output."""
     stage.model.plays(calls("lookup_ticket", {"id": "X"}, call_id))
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     asked = await question(client, CALL)
     await answer(client, asked, reply)
     messages = await client.end_of(turn_id)
@@ -69,7 +69,7 @@ async def test_the_tool_of_a_client_is_offered_called_and_its_answer_reaches_the
     thread_id = await client.start(dynamicTools=[LOOKUP])
     stage.model.plays(calls("lookup_ticket", {"id": "X"}))
 
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     before = await client.until(CALL)
     asked = before[-1]
     parts = [text("Ticket is open."), {"type": "inputImage", "imageUrl": PNG}]
@@ -189,7 +189,7 @@ async def test_a_client_that_answers_with_an_error_fails_the_call_only(stage: St
     thread_id = await client.start(dynamicTools=[LOOKUP])
     stage.model.plays(calls("lookup_ticket", {"id": "X"}))
 
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     await refuse(client, await question(client, CALL))
     messages = await client.end_of(turn_id)
 
@@ -230,9 +230,9 @@ async def test_an_interrupted_call_is_completed_as_failed_before_the_turn_ends(
     thread_id = await client.start(dynamicTools=[LOOKUP])
     stage.model.plays(calls("lookup_ticket", {"id": "X"}))
 
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     await question(client, CALL)
-    await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+    await client.request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
     messages = await client.until("serverRequest/resolved")
 
     assert completed_item(messages) == item("failed", [])
@@ -261,7 +261,7 @@ async def test_calls_that_the_model_makes_together_run_at_the_same_time(stage: S
     ]
     stage.model.plays(Reply([created(), *steps, completed()]))
 
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     questions = {}
     for _ in ids:
         asked = await question(client, CALL)
@@ -277,12 +277,12 @@ async def test_a_client_that_comes_back_finds_the_call_open_and_answers_it(stage
     first = await stage.client()
     thread_id = await first.start(dynamicTools=[LOOKUP])
     stage.model.plays(calls("lookup_ticket", {"id": "X"}))
-    turn_id = await first.begin(thread_id)
+    turn_id = await first.start_turn(thread_id)
     asked = await question(first, CALL)
     await first.peer.transport.close()
 
     second = await stage.client()
-    await second.ask("thread/resume", {"threadId": thread_id})
+    await second.request("thread/resume", {"threadId": thread_id})
     again = await question(second, CALL)
     await answer(second, again, OPEN)
     messages = await second.end_of(turn_id)
@@ -296,12 +296,12 @@ async def test_a_call_survives_the_server_and_continues_the_same_turn(stage: Sta
     first = await stage.client()
     thread_id = await first.start(dynamicTools=[LOOKUP])
     stage.model.plays(calls("lookup_ticket", {"id": "X"}))
-    turn_id = await first.begin(thread_id)
+    turn_id = await first.start_turn(thread_id)
     await question(first, CALL)
     await stage.restart()
 
     second = await stage.client()
-    await second.ask("thread/resume", {"threadId": thread_id})
+    await second.request("thread/resume", {"threadId": thread_id})
     await answer(second, await question(second, CALL), OPEN)
     messages = await second.end_of(turn_id)
 
@@ -328,15 +328,15 @@ async def test_a_client_may_replace_its_tools_on_resume_and_they_persist(stage: 
     await client.run(thread_id)
     other = {**LOOKUP, "name": "other"}
 
-    await client.ask("thread/resume", {"threadId": thread_id, "dynamicTools": [other]})
+    await client.request("thread/resume", {"threadId": thread_id, "dynamicTools": [other]})
     await client.run(thread_id)
     await stage.restart()
     later = await stage.client()
-    await later.ask("thread/resume", {"threadId": thread_id})
+    await later.request("thread/resume", {"threadId": thread_id})
     await later.run(thread_id)
     await stage.restart()
     last = await stage.client()
-    await last.ask("thread/resume", {"threadId": thread_id, "dynamicTools": [LOOKUP]})
+    await last.request("thread/resume", {"threadId": thread_id, "dynamicTools": [LOOKUP]})
     await last.run(thread_id)
 
     brought = {"lookup_ticket", "other"}
@@ -350,10 +350,10 @@ async def test_a_client_may_replace_its_tools_on_resume_and_they_persist(stage: 
 async def test_two_clients_are_asked_and_the_first_answer_counts(stage: Stage) -> None:
     first, second = await stage.client(), await stage.client()
     thread_id = await first.start(dynamicTools=[LOOKUP])
-    await second.ask("thread/resume", {"threadId": thread_id})
+    await second.request("thread/resume", {"threadId": thread_id})
     stage.model.plays(calls("lookup_ticket", {"id": "X"}))
 
-    turn_id = await first.begin(thread_id)
+    turn_id = await first.start_turn(thread_id)
     asked_first, asked_second = await asyncio.gather(  # noqa: TID251 - two who wait, no owner
         question(first, CALL), question(second, CALL)
     )

@@ -72,7 +72,7 @@ async def test_a_failed_turn_reports_the_same_error_three_times_and_the_thread_c
     stage.model.plays(reply)
 
     messages = await client.run(thread_id, "one")
-    status = (await client.ask("thread/read", {"threadId": thread_id}))["thread"]["status"]
+    status = (await client.request("thread/read", {"threadId": thread_id}))["thread"]["status"]
     again = await client.run(thread_id, "two")
 
     assert outline(messages) == [*PROLOGUE, *FAILURE]
@@ -179,7 +179,7 @@ async def test_rate_limits_that_the_provider_reports_reach_every_client(stage: S
 
     for each in (client, other):
         await each.settled()
-        params = params_of(each.heard, "account/rateLimits/updated")[-1]["rateLimits"]
+        params = params_of(each.received, "account/rateLimits/updated")[-1]["rateLimits"]
         assert params["primary"] == {"usedPercent": 12, "windowDurationMins": 300, "resetsAt": None}
 
 

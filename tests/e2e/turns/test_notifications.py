@@ -13,7 +13,7 @@ async def test_a_client_does_not_receive_notifications_it_opted_out_of(stage: St
     opted = ["thread/started", "item/agentMessage/delta", "account/rateLimits/updated", "nope/x"]
     client = await stage.client(optOutNotificationMethods=opted)
     stage.model.plays(says("hello", "m1", ["hel", "lo"]))
-    answer = await client.ask("thread/start", {})
+    answer = await client.request("thread/start", {})
     messages = await client.run(answer["thread"]["id"])
 
     assert outline(messages) == [*PROLOGUE, *ANSWER, *EPILOGUE]
@@ -124,7 +124,7 @@ async def test_turns_of_different_threads_run_at_the_same_time(stage: Stage) -> 
     stage.model.plays(says("slow", "m1", ["s"], gate), says("fast", "m2"))
     client = await stage.client()
     slow, fast = await client.start(), await client.start()
-    first = await client.begin(slow)
+    first = await client.start_turn(slow)
     await stage.model.asked(1)
 
     messages = await client.run(fast)

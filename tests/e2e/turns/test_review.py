@@ -65,7 +65,7 @@ async def client(server: Server) -> AsyncIterator[Client]:
 
 
 async def begin(client: Client, thread_id: str, target: JsonValue, **more: JsonValue) -> JsonValue:
-    return await client.ask("review/start", {"threadId": thread_id, "target": target, **more})
+    return await client.request("review/start", {"threadId": thread_id, "target": target, **more})
 
 
 def items(messages: list[JsonValue], kind: str) -> list[JsonValue]:
@@ -189,7 +189,7 @@ async def test_a_review_cannot_be_steered_and_is_interrupted_by_the_id_it_return
         "turn/steer", {**steer, "input": [{"type": "text", "text": "x"}]}
     )
     second = await client.refusal("review/start", {"threadId": thread_id, "target": CURRENT})
-    await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+    await client.request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
     messages = await client.end_of(turn_id)
 
     assert (steered.kind, steered.message) == (

@@ -49,7 +49,7 @@ def reviewer(*commands: str) -> ScriptedModel:
 
 async def review(client: Client, thread_id: str, target: JsonValue) -> list[JsonValue]:
     params = {"threadId": thread_id, "target": target}
-    turn_id = (await client.ask("review/start", params))["turn"]["id"]
+    turn_id = (await client.request("review/start", params))["turn"]["id"]
     return await client.end_of(turn_id)
 
 
@@ -121,11 +121,11 @@ async def test_a_review_of_a_killed_server_is_reported_as_ended(
     async with asyncio.timeout(SECONDS), over(killed) as client:
         thread_id = await client.start(cwd=str(workspace))
         params = {"threadId": thread_id, "target": CURRENT, "delivery": delivery}
-        begun = await client.ask("review/start", params)
+        begun = await client.request("review/start", params)
         await client.until("item/completed", lambda params: params["item"]["type"] == "userMessage")
         os.kill(killed.pid, signal.SIGKILL)
     async with playing(home, ["go on"]) as server, client_of(server) as client:
-        resumed = await client.ask("thread/resume", {"threadId": begun["reviewThreadId"]})
+        resumed = await client.request("thread/resume", {"threadId": begun["reviewThreadId"]})
         turn = resumed["thread"]["turns"][-1]
         read = (await client.read(begun["reviewThreadId"]))["turns"][-1]
         messages = await client.run(begun["reviewThreadId"], "hello")
@@ -149,10 +149,10 @@ async def test_a_review_is_refused_while_a_turn_runs_unless_it_is_detached(
     model = ScriptedModel(play)
     async with playing(home, model) as server, client_of(server) as client:
         thread_id = await client.start(cwd=str(workspace))
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         params = {"threadId": thread_id, "target": CURRENT}
         refused = await client.refusal("review/start", params)
-        begun = await client.ask("review/start", {**params, "delivery": "detached"})
+        begun = await client.request("review/start", {**params, "delivery": "detached"})
         messages = await client.end_of(begun["turn"]["id"])
         answering.set()
         await client.end_of(turn_id)
@@ -169,7 +169,7 @@ async def test_a_running_review_takes_no_second_message(home: Path, workspace: P
     ):
         thread_id = await client.start(cwd=str(workspace))
         params = {"threadId": thread_id, "target": CURRENT}
-        turn_id = (await client.ask("review/start", params))["turn"]["id"]
+        turn_id = (await client.request("review/start", params))["turn"]["id"]
         message = {"threadId": thread_id, "input": [said("also this")]}
         refused = await client.refusal("turn/start", message)
         done.set()

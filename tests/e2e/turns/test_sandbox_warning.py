@@ -35,7 +35,7 @@ async def test_every_client_is_warned_of_what_landlock_does_not_protect(stage: S
     with using(Landlock()):
         first = await stage.client()
         thread_id = await first.start(cwd=str(stage.workspace), **WORK)
-        await first.begin(thread_id)
+        await first.start_turn(thread_id)
         warning = await next_warning(first)
         later = await next_warning(await stage.client())
 
@@ -47,7 +47,7 @@ async def test_every_client_is_warned_of_what_landlock_does_not_protect(stage: S
 async def test_commands_of_a_client_cause_the_warning_too(stage: Stage) -> None:
     with using(Landlock()):
         client = await stage.client()
-        await client.ask("command/exec", {"command": ["true"], "cwd": str(stage.workspace)})
+        await client.request("command/exec", {"command": ["true"], "cwd": str(stage.workspace)})
         assert "landlock_protects = true" in (await next_warning(client))["details"]
 
 

@@ -27,7 +27,7 @@ async def slow_turn(stage: Stage, client: Client, gate: asyncio.Event) -> tuple[
     """A turn whose model has said "part" and waits."""
     stage.model.plays(says("part one", "m1", ["part"], gate))
     thread_id = await client.start()
-    turn_id = await client.begin(thread_id, "slow")
+    turn_id = await client.start_turn(thread_id, "slow")
     await client.until("item/agentMessage/delta")
     return thread_id, turn_id
 
@@ -66,7 +66,7 @@ async def test_a_steer_is_taken_up_after_the_current_response_and_nothing_is_los
 
     wrong = await client.refusal("turn/steer", {**steer, "expectedTurnId": "wrong"})
     empty = await client.refusal("turn/steer", {**steer, "input": []})
-    answer = await client.ask("turn/steer", steer)
+    answer = await client.request("turn/steer", steer)
     gate.set()
     messages = await client.end_of(turn_id)
 
@@ -88,8 +88,8 @@ async def test_a_second_start_joins_the_active_turn_and_returns_its_id(stage: St
     gate, client = asyncio.Event(), await stage.client()
     thread_id, turn_id = await slow_turn(stage, client, gate)
 
-    joined = await client.begin(thread_id, "second start")
-    status = (await client.ask("thread/read", {"threadId": thread_id}))["thread"]["status"]
+    joined = await client.start_turn(thread_id, "second start")
+    status = (await client.request("thread/read", {"threadId": thread_id}))["thread"]["status"]
     gate.set()
     messages = await client.end_of(turn_id)
 
@@ -116,7 +116,7 @@ async def test_archiving_or_deleting_a_thread_interrupts_it_first(stage: Stage, 
     client = await stage.client()
     thread_id, _ = await slow_turn(stage, client, asyncio.Event())
 
-    await client.ask(f"thread/{word}", {"threadId": thread_id})
+    await client.request(f"thread/{word}", {"threadId": thread_id})
     messages = await client.until(f"thread/{word}d")
 
     assert outline(messages) == [
@@ -132,7 +132,7 @@ async def test_a_fork_of_a_running_thread_ends_its_copy_of_the_turn(stage: Stage
     gate, client = asyncio.Event(), await stage.client()
     thread_id, turn_id = await slow_turn(stage, client, gate)
 
-    forked = (await client.ask("thread/fork", {"threadId": thread_id}))["thread"]
+    forked = (await client.request("thread/fork", {"threadId": thread_id}))["thread"]
     gate.set()
     await client.end_of(turn_id)
 
@@ -149,7 +149,7 @@ async def test_an_interrupted_turn_keeps_its_text_and_informs_the_model(stage: S
     thread_id, turn_id = await slow_turn(stage, client, asyncio.Event())
 
     wrong = await client.refusal("turn/interrupt", {"threadId": thread_id, "turnId": "wrong"})
-    assert await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id}) == {}
+    assert await client.request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id}) == {}
     messages = await client.end_of(turn_id)
     await client.run(thread_id, "after")
 
@@ -167,9 +167,9 @@ async def test_a_turn_can_be_interrupted_as_soon_as_turn_start_is_sent(stage: St
     client = await stage.client()
     stage.model.plays(says("never", "m1", [], asyncio.Event()))
     thread_id = await client.start()
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     asked = {"threadId": thread_id, "turnId": turn_id}
-    await client.ask("turn/interrupt", asked)
+    await client.request("turn/interrupt", asked)
     messages = await client.end_of(turn_id)
 
     assert outline(messages) == [*PROLOGUE, *INTERRUPTED]
@@ -196,8 +196,8 @@ async def test_a_steer_that_comes_with_an_interrupt_is_kept_for_the_next_turn(
     client = await stage.client()
     thread_id, turn_id = await slow_turn(stage, client, asyncio.Event())
     steer = {"threadId": thread_id, "input": [said("more")], "expectedTurnId": turn_id}
-    await client.ask("turn/steer", steer)
-    await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+    await client.request("turn/steer", steer)
+    await client.request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
     messages = await client.end_of(turn_id)
     await client.run(thread_id, "after")
 
@@ -210,9 +210,9 @@ async def test_a_call_without_output_gets_one_when_its_turn_is_interrupted(stage
     client = await stage.client()
     stage.model.plays(calls("exec_command", {"cmd": "sleep 600", "login": False}))
     thread_id = await client.start(sandbox="danger-full-access")
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     await client.until("item/started", lambda params: params["item"]["type"] == "commandExecution")
-    await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+    await client.request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
     await client.end_of(turn_id)
     await client.run(thread_id, "after")
 
@@ -229,9 +229,9 @@ async def test_a_call_that_was_done_when_its_turn_is_interrupted_keeps_its_outpu
     steps.insert(2, gate)
     stage.model.plays(Reply(steps))
     thread_id = await client.start()
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     await client.until("turn/plan/updated")
-    await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+    await client.request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
     await client.end_of(turn_id)
     await client.run(thread_id, "after")
 
@@ -244,9 +244,9 @@ async def test_a_turn_can_be_interrupted_while_it_waits_to_try_again(stage: Stag
     stage.model.plays(*[refuses(429, refusal)] * 3)
     client = await stage.client()
     thread_id = await client.start()
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     retry = (await client.until("error"))[-1]["params"]
-    await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+    await client.request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
     messages = await client.end_of(turn_id)
 
     assert (retry["willRetry"], retry["turnId"]) == (True, turn_id)
@@ -270,10 +270,10 @@ async def test_a_running_turn_can_be_adjusted_without_changing_later_ones(stage:
     thread_id, turn_id = await slow_turn(stage, client, gate)
     change = {"threadId": thread_id, "turnId": turn_id, "model": "mock-2", "effort": "high"}
 
-    applied = await client.ask("turn/settings/update", change)
-    late = await client.ask("turn/settings/update", {**change, "turnId": "another"})
+    applied = await client.request("turn/settings/update", change)
+    late = await client.request("turn/settings/update", {**change, "turnId": "another"})
     steer = {"threadId": thread_id, "input": [said("more")], "expectedTurnId": turn_id}
-    await client.ask("turn/steer", steer)
+    await client.request("turn/steer", steer)
     gate.set()
     await client.end_of(turn_id)
     await client.run(thread_id, "after")
@@ -285,4 +285,4 @@ async def test_a_running_turn_can_be_adjusted_without_changing_later_ones(stage:
         "mock-model",
     ]
     assert stage.model.requests[1].body["reasoning"] == {"effort": "high"}
-    assert not params_of(client.heard, "thread/settings/updated")
+    assert not params_of(client.received, "thread/settings/updated")

@@ -134,7 +134,7 @@ async def test_a_turn_has_the_same_ids_and_keys_from_its_answer_to_its_end(
     thread_id = await client.start()
     asked = {"threadId": thread_id, "input": [said("hi")]}
 
-    promised = (await client.ask("turn/start", asked))["turn"]
+    promised = (await client.request("turn/start", asked))["turn"]
     messages = await client.end_of(promised["id"])
 
     begun, ended = (

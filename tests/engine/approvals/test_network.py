@@ -83,7 +83,7 @@ async def run_with_decision(
     on: Bench, arguments: JsonValue, decision: JsonValue, call_id: str = "call-1"
 ) -> list[JsonValue]:
     """Let the user decide about a host; return the messages from the server request on."""
-    turn_id = await on.begin("exec_command", arguments, call_id)
+    turn_id = await on.start_call("exec_command", arguments, call_id)
     asked = await question(on.client, ASK)
     await answer(on.client, asked, {"decision": decision})
     return [asked, *await on.client.end_of(turn_id)]
@@ -121,7 +121,7 @@ async def test_a_host_request_has_the_same_text_as_in_the_reference(home: Path) 
 async def test_an_acceptance_counts_for_one_connection(home: Path) -> None:
     async with website(HOST) as (port, heads), managed(home) as on:
         url = f"http://{HOST}:{port}/"
-        turn_id = await on.begin("exec_command", fetching(url, url))
+        turn_id = await on.start_call("exec_command", fetching(url, url))
         for _time in range(2):
             await answer(on.client, await question(on.client, ASK), {"decision": "accept"})
         await on.client.end_of(turn_id)
@@ -195,7 +195,7 @@ async def test_a_rule_that_denies_a_host_ends_the_command_and_needs_no_further_d
 async def test_a_denial_ends_the_command(home: Path, is_error: bool) -> None:
     async with website(HOST) as (port, heads), managed(home) as on:
         url = f"http://{HOST}:{port}/"
-        turn_id = await on.begin("exec_command", fetching(url, then="; echo late"))
+        turn_id = await on.start_call("exec_command", fetching(url, then="; echo late"))
         asked = await question(on.client, ASK)
         if is_error:
             await refuse(on.client, asked)
@@ -230,11 +230,11 @@ async def test_an_amendment_about_another_host_is_a_denial(home: Path) -> None:
 async def test_connections_to_one_host_share_one_server_request(home: Path) -> None:
     async with website(HOST) as (port, heads), managed(home) as on:
         arguments = {"cmd": shlex.join(["python3", "-c", TWICE, f"{HOST}:{port}"]), "login": False}
-        turn_id = await on.begin("exec_command", arguments)
+        turn_id = await on.start_call("exec_command", arguments)
         before = await on.client.until(ASK)
         if DELTA not in outline(before):
             await on.client.until(DELTA)
-        await on.client.ask("thread/loaded/list", {})
+        await on.client.request("thread/loaded/list", {})
         await answer(on.client, before[-1], {"decision": "accept"})
         messages = await on.client.end_of(turn_id)
 
@@ -273,10 +273,10 @@ async def test_a_host_is_denied_with_the_reason_where_approvals_are_disabled(hom
 
 async def test_an_interrupt_withdraws_the_server_request(home: Path) -> None:
     async with website(HOST) as (port, heads), managed(home) as on:
-        turn_id = await on.begin("exec_command", fetching(f"http://{HOST}:{port}/"))
+        turn_id = await on.start_call("exec_command", fetching(f"http://{HOST}:{port}/"))
         asked = await question(on.client, ASK)
         params = {"threadId": on.thread_id, "turnId": turn_id}
-        await on.client.ask("turn/interrupt", params)
+        await on.client.request("turn/interrupt", params)
         messages = await on.client.until("serverRequest/resolved")
 
     assert messages[-1]["params"]["requestId"] == asked["id"]

@@ -32,7 +32,7 @@ async def ready(
 async def asked_about(stage: Stage, client: Client, thread_id: str, tool: str) -> JsonValue:
     """Have the model call a tool, and give the question that follows."""
     stage.model.plays(calls(f"mcp__mini__{tool}", {}))
-    await client.begin(thread_id)
+    await client.start_turn(thread_id)
     return await question(client, ASK)
 
 
@@ -45,7 +45,7 @@ async def finish(stage: Stage, client: Client) -> tuple[JsonValue, str]:
 async def test_a_tool_that_may_do_harm_needs_approval(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     stage.model.plays(calls("mcp__mini__plain", {"text": "hi"}))
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     before = await client.until(ASK)
     await answer(client, before[-1], {"action": "accept"})
     after = await client.end_of(turn_id)
@@ -163,11 +163,11 @@ async def test_a_tool_that_always_needs_approval_offers_no_session_approval(stag
 async def test_an_approval_can_be_given_after_a_restart(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     stage.model.plays(calls("mcp__mini__plain", {"text": "hi"}))
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     await question(client, ASK)
     await stage.restart()
     later = await stage.client()
-    await later.ask("thread/resume", {"threadId": thread_id})
+    await later.request("thread/resume", {"threadId": thread_id})
     asked = await question(later, ASK)
     await answer(later, asked, {"action": "accept"})
     messages = await later.end_of(turn_id)
@@ -179,7 +179,7 @@ async def test_an_approval_can_be_given_after_a_restart(stage: Stage) -> None:
 async def test_the_user_fills_in_a_form_elicitation(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     stage.model.plays(calls("mcp__mini__ask", {}))
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     before = await client.until(ASK)
     await answer(client, before[-1], {"action": "accept", "content": {"name": "Bob"}})
     item, output = await finish(stage, client)

@@ -31,7 +31,7 @@ async def ready(stage: Stage, more: str = "") -> tuple[Client, str]:
 async def asked(stage: Stage, client: Client, thread_id: str, tool: str, **given: bool) -> str:
     """Have the model call a tool that asks, and give the id of the turn."""
     stage.model.plays(calls(f"mcp__mini__{tool}", given))
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     await question(client, ASK)
     return turn_id
 
@@ -57,7 +57,7 @@ def statuses(messages: list[JsonValue]) -> list[JsonValue]:
 async def test_a_withdrawn_elicitation_is_resolved_while_the_turn_continues(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     turn_id = await asked(stage, client, thread_id, "ask_in_vain", withdraws=True)
-    await client.ask("mcpServer/tool/call", calling(thread_id, "go_on"))
+    await client.request("mcpServer/tool/call", calling(thread_id, "go_on"))
     messages = await client.until(RESOLVED)
     messages += await client.end_of(turn_id)
 
@@ -82,10 +82,10 @@ async def test_an_elicitation_ends_with_its_mcp_server(stage: Stage) -> None:
 async def test_an_abandoned_elicitation_ends_with_the_turn(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     await asked(stage, client, thread_id, "ask_in_vain")
-    await client.ask("mcpServer/tool/call", calling(thread_id, "go_on"))
+    await client.request("mcpServer/tool/call", calling(thread_id, "go_on"))
     messages = await client.until(RESOLVED)
     late = await stage.client()
-    await late.ask("thread/resume", {"threadId": thread_id})
+    await late.request("thread/resume", {"threadId": thread_id})
 
     lines = [line_of(message) for message in messages]
     assert lines[-3:] == ["thread/status/changed idle", "turn/completed completed", RESOLVED]
@@ -95,7 +95,7 @@ async def test_an_abandoned_elicitation_ends_with_the_turn(stage: Stage) -> None
 async def test_an_elicitation_ends_with_an_interrupted_turn(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     turn_id = await asked(stage, client, thread_id, "ask")
-    await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+    await client.request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
     messages = await client.until(RESOLVED)
 
     lines = [line_of(message) for message in messages]
@@ -134,7 +134,7 @@ async def test_an_elicitation_of_a_clients_own_call_has_no_turn(
 
 async def test_an_elicitation_without_a_turn_has_the_usual_deadline(stage: Stage) -> None:
     client, thread_id = await ready(stage, "[asks]\ndeadline_ms = 50\n")
-    result = await client.ask("mcpServer/tool/call", calling(thread_id, "ask"))
+    result = await client.request("mcpServer/tool/call", calling(thread_id, "ask"))
 
     assert result["content"] == [{"type": "text", "text": "decline"}]
 
@@ -148,7 +148,7 @@ async def test_an_elicitation_without_a_turn_ends_with_its_thread(
     asks = calling(thread_id, "ask")
     await client.peer.send({"id": CALL, "method": "mcpServer/tool/call", "params": asks})
     await question(client, ASK)
-    await client.ask(method, {"threadId": thread_id})
+    await client.request(method, {"threadId": thread_id})
     messages = await until_answered(client)
 
     assert messages[-1]["error"]["message"].startswith("the MCP server 'mini' ended")

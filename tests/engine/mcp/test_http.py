@@ -41,7 +41,7 @@ async def test_a_server_asks_the_user_over_http(stage: Stage) -> None:
     async with http_server() as url:
         client, thread_id = await ready(stage, url)
         stage.model.plays(calls("mcp__web__ask", {}))
-        await client.begin(thread_id)
+        await client.start_turn(thread_id)
         asked = await question(client, "mcpServer/elicitation/request")
         await answer(client, asked, {"action": "accept", "content": {"name": "Eve"}})
         await client.until("turn/completed")
@@ -66,7 +66,8 @@ async def test_parallel_calls_to_a_restarted_server_are_all_answered(stage: Stag
     asked = {"threadId": thread_id, "server": "web", "tool": "echo", "arguments": {"text": "c"}}
     async with http_server(port=urlsplit(url).port or 0), asyncio.TaskGroup() as tasks:
         answers = [
-            tasks.create_task(each.ask("mcpServer/tool/call", asked)) for each in (client, *others)
+            tasks.create_task(each.request("mcpServer/tool/call", asked))
+            for each in (client, *others)
         ]
 
     texts = [task.result()["content"][0]["text"] for task in answers]

@@ -38,7 +38,7 @@ async def open_page(url: str, **changes: str) -> tuple[int, str]:
 
 async def sign_in(client: Client, **params: JsonValue) -> JsonValue:
     """Sign in as a user does; return the params of the completion."""
-    begun = await client.ask("mcpServer/oauth/login", {"name": "web", **params})
+    begun = await client.request("mcpServer/oauth/login", {"name": "web", **params})
     status, page = await open_page(begun["authorizationUrl"])
     assert (status, "You are signed in" in page) == (200, True)
     params = (await client.until(COMPLETED))[-1]["params"]
@@ -49,7 +49,7 @@ async def sign_in(client: Client, **params: JsonValue) -> JsonValue:
 async def test_a_server_that_needs_a_login_reports_it(stage: Stage) -> None:
     async with http_server("oauth") as url:
         client, thread_id, server = await started(stage, url)
-        listed = await client.ask("mcpServerStatus/list", {"threadId": thread_id})
+        listed = await client.request("mcpServerStatus/list", {"threadId": thread_id})
 
     assert (server["status"], server["error"]) == (
         "failed",
@@ -68,7 +68,7 @@ async def test_after_a_sign_in_loaded_threads_use_the_server(stage: Stage) -> No
         completed = await sign_in(client)
         await settled(client, "web")
         item, output = await call(stage.model, client, thread_id, "mcp__web__echo", {"text": "in"})
-        listed = await client.ask("mcpServerStatus/list", {"threadId": thread_id})
+        listed = await client.request("mcpServerStatus/list", {"threadId": thread_id})
 
     assert completed == {"name": "web", "success": True, "threadId": None}
     assert (item["status"], text_of(output)) == ("completed", "echo: in")
@@ -135,7 +135,7 @@ async def test_an_invalid_callback_url_is_rejected_by_name(stage: Stage) -> None
 async def test_the_authorization_url_has_only_the_required_parameters(stage: Stage) -> None:
     async with http_server("oauth") as url:
         client, *_ = await started(stage, url)
-        begun = await client.ask(
+        begun = await client.request(
             "mcpServer/oauth/login", {"name": "web", "scopes": ["read", "write"]}
         )
 
@@ -151,7 +151,7 @@ async def test_the_authorization_url_has_only_the_required_parameters(stage: Sta
 async def test_a_callback_with_another_state_is_rejected(stage: Stage) -> None:
     async with http_server("oauth") as url:
         client, *_ = await started(stage, url)
-        begun = await client.ask("mcpServer/oauth/login", {"name": "web"})
+        begun = await client.request("mcpServer/oauth/login", {"name": "web"})
         page = parse_qs(urlsplit(begun["authorizationUrl"]).query)["redirect_uri"][0]
         forged = await open_page(page, code="stolen", state="guessed")
         elsewhere = await open_page(page.replace("/callback", "/favicon.ico"))
@@ -166,7 +166,7 @@ async def test_a_malformed_callback_affects_only_its_connection(
 ) -> None:
     async with http_server("oauth") as url:
         client, *_ = await started(stage, url)
-        begun = await client.ask("mcpServer/oauth/login", {"name": "web"})
+        begun = await client.request("mcpServer/oauth/login", {"name": "web"})
         page = urlsplit(parse_qs(urlsplit(begun["authorizationUrl"]).query)["redirect_uri"][0])
         reader, writer = await asyncio.open_connection(page.hostname, page.port)
         writer.write(b"GET http://[ HTTP/1.1\r\n\r\n")
@@ -182,7 +182,7 @@ async def test_a_malformed_callback_affects_only_its_connection(
 async def test_a_failed_sign_in_is_reported_with_the_reason(stage: Stage) -> None:
     async with http_server("oauth") as url:
         client, *_ = await started(stage, url)
-        begun = await client.ask("mcpServer/oauth/login", {"name": "web"})
+        begun = await client.request("mcpServer/oauth/login", {"name": "web"})
         query = parse_qs(urlsplit(begun["authorizationUrl"]).query)
         await open_page(query["redirect_uri"][0], error="access_denied", state=query["state"][0])
         params = (await client.until(COMPLETED))[-1]["params"]
@@ -194,7 +194,7 @@ async def test_a_failed_sign_in_is_reported_with_the_reason(stage: Stage) -> Non
 async def test_an_abandoned_sign_in_ends_by_itself(stage: Stage) -> None:
     async with http_server("oauth") as url:
         client, *_ = await started(stage, url)
-        await client.ask("mcpServer/oauth/login", {"name": "web", "timeoutSecs": 1})
+        await client.request("mcpServer/oauth/login", {"name": "web", "timeoutSecs": 1})
         params = (await client.until(COMPLETED))[-1]["params"]
 
     assert (params["success"], params["error"]) == (False, "timed out waiting for the sign-in")

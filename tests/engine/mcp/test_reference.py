@@ -24,7 +24,7 @@ async def begin(scene: Scene, policy: JsonValue = "on-request", name: str = "min
     """A thread whose MCP server has started, or has not."""
     # The reference may report the server's start before that of the thread.
     params = {"cwd": scene.cwd, "approvalPolicy": policy}
-    thread_id: str = (await scene.client.ask("thread/start", params))["thread"]["id"]
+    thread_id: str = (await scene.client.request("thread/start", params))["thread"]["id"]
     await settled(scene.client, name)
     return thread_id
 
@@ -51,7 +51,7 @@ async def asked(scene: Scene) -> None:
         ("danger", None),
     ):
         scene.model.plays(namespaced(tool))
-        await scene.client.begin(thread_id)
+        await scene.client.start_turn(thread_id)
         put = await question(scene.client, ASK)
         if result is None:
             await refuse(scene.client, put)
@@ -82,7 +82,7 @@ async def read(scene: Scene) -> None:
         scene.model.plays(calls(tool, arguments))
         await scene.client.run(thread_id)
     reading = {"server": "mini", "uri": "memo://first", "threadId": thread_id}
-    await scene.client.ask("mcpServer/resource/read", reading)
+    await scene.client.request("mcpServer/resource/read", reading)
     await scene.client.refusal("mcpServer/resource/read", {**reading, "server": "zip"})
 
 
@@ -91,13 +91,13 @@ async def listed(scene: Scene) -> None:
     thread_id = await begin(scene)
     client = scene.client
     for params in ({}, {"threadId": thread_id}, {"limit": 1}, {"serverName": "mini"}):
-        await client.ask("mcpServerStatus/list", params)
+        await client.request("mcpServerStatus/list", params)
     await client.refusal("mcpServerStatus/list", {"cursor": "zz"})
     calling = {"threadId": thread_id, "server": "mini", "tool": "echo", "arguments": {"text": "a"}}
-    await client.ask("mcpServer/tool/call", calling)
-    await client.ask("mcpServer/tool/call", {**calling, "tool": "fail"})
+    await client.request("mcpServer/tool/call", calling)
+    await client.request("mcpServer/tool/call", {**calling, "tool": "fail"})
     await client.refusal("mcpServer/tool/call", {**calling, "server": "zip"})
-    await client.ask("config/mcpServer/reload", None)
+    await client.request("config/mcpServer/reload", None)
     await client.refusal("mcpServer/oauth/login", {"name": "nope"})
     await client.refusal("mcpServer/oauth/login", {"name": "mini"})
 
@@ -106,7 +106,7 @@ async def broken(scene: Scene) -> None:
     """A server that cannot be started."""
     thread_id = await begin(scene, name="bad")
     await scene.client.run(thread_id)
-    await scene.client.ask("mcpServerStatus/list", {})
+    await scene.client.request("mcpServerStatus/list", {})
 
 
 SCENARIOS: dict[str, Scenario] = {

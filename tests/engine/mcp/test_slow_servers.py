@@ -33,13 +33,13 @@ async def test_a_hanging_server_delays_only_the_model(stage: Stage) -> None:
     stage.configure(FOR_EVER + table("bad", **HANGING))
     client = await stage.client()
     thread_id = await client.start()
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     messages = await client.until("item/completed")
-    listed = await client.ask("thread/loaded/list", {})
+    listed = await client.request("thread/loaded/list", {})
 
     assert outline(messages)[-4:] == PROLOGUE
     assert (listed["data"], stage.model.requests) == ([thread_id], [])
-    await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+    await client.request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
     await client.end_of(turn_id)
 
 
@@ -60,7 +60,7 @@ async def test_threads_that_start_together_share_one_wait(stage: Stage) -> None:
     first = await client.start()
     stage.configure(FOR_EVER + table("bad", **HANGING))
     second = await client.start()
-    turns = [await client.begin(thread_id) for thread_id in (first, second)]
+    turns = [await client.start_turn(thread_id) for thread_id in (first, second)]
     await all_ended(client, *turns)
 
     assert len(stage.model.requests) == 2
@@ -105,7 +105,7 @@ async def test_tools_of_a_slow_server_are_in_the_next_request_of_the_same_turn(
     waiting = asyncio.Event()
     reply = calls("update_plan", {"plan": []})
     stage.model.plays(Reply([reply.steps[0], waiting, *reply.steps[1:]]))
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     await stage.model.asked(1)
     gate.write_text("go\n")
     await settled(client, "slow")
@@ -132,7 +132,7 @@ async def test_a_call_waits_for_its_own_server_to_start(stage: Stage, tmp_path: 
         approvalPolicy="never", sandbox="danger-full-access", experimentalRawEvents=True
     )
     stage.model.plays(calls("mcp__slow__echo", {"text": "there you are"}))
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     await client.until("rawResponseItem/completed", lambda params: "call_id" in params["item"])
     gate.write_text("go\n")
     messages = await client.end_of(turn_id)
@@ -147,11 +147,11 @@ async def test_a_call_approved_after_a_restart_waits_only_for_its_own_server(sta
     thread_id = await client.start(approvalPolicy="on-request", sandbox="read-only")
     await settled(client, "mini")
     stage.model.plays(calls("mcp__mini__danger", {}))
-    await client.begin(thread_id)
+    await client.start_turn(thread_id)
     await client.until(ASK)
     await stage.restart()
     client = await stage.client()
-    await client.ask("thread/resume", {"threadId": thread_id})
+    await client.request("thread/resume", {"threadId": thread_id})
     question = (await client.until(ASK))[-1]
     await client.peer.send({"id": question["id"], "result": {"action": "accept"}})
     messages = await client.until("turn/completed")

@@ -151,7 +151,7 @@ async def test_loaded_threads_follow_the_configuration_on_request(stage: Stage) 
     await settled(client, "old")
     _, output = await call(stage.model, client, thread_id, "mcp__old__process")
     stage.configure(stdio("new"))
-    await client.ask("config/mcpServer/reload", None)
+    await client.request("config/mcpServer/reload", None)
     await settled(client, "new")
     await client.run(thread_id)
 
@@ -191,7 +191,7 @@ async def test_the_processes_end_with_the_thread(stage: Stage, tmp_path: Path) -
     thread_id = await client.start()
     await settled(client, "mini")
     await client.run(thread_id)
-    await client.ask("thread/archive", {"threadId": thread_id})
+    await client.request("thread/archive", {"threadId": thread_id})
 
     for pid in members(tmp_path):
         await gone(pid)

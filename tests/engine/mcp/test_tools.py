@@ -174,7 +174,7 @@ async def test_a_tool_that_fails_is_a_failed_item_with_its_result(stage: Stage) 
 async def test_progress_is_published_while_the_tool_works(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     stage.model.plays(calls("mcp__mini__steps", {}))
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     messages = await client.end_of(turn_id)
 
     about = {"threadId": thread_id, "turnId": turn_id, "itemId": "call-1"}
@@ -226,9 +226,9 @@ async def test_a_call_that_takes_too_long_is_abandoned(stage: Stage) -> None:
 async def test_an_interrupted_call_is_a_failed_item(stage: Stage, tmp_path: Path) -> None:
     client, thread_id = await ready(stage)
     stage.model.plays(calls("mcp__mini__linger", {"mark": str(tmp_path / "begun")}))
-    turn_id = await client.begin(thread_id)
+    turn_id = await client.start_turn(thread_id)
     await client.until("item/started", lambda params: params["item"]["type"] == "mcpToolCall")
-    await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+    await client.request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
     messages = await client.end_of(turn_id)
 
     why = {"message": "MCP tool call was interrupted"}
@@ -252,7 +252,7 @@ async def test_arguments_that_are_not_an_object_are_rejected_with_the_reason(
 async def test_a_tool_that_appears_later_is_offered_from_then_on(stage: Stage) -> None:
     client, thread_id = await ready(stage)
     stage.model.plays(calls("mcp__mini__grow", {}))
-    await client.begin(thread_id)
+    await client.start_turn(thread_id)
     await settled(client, "mini")
     await client.run(thread_id)
 
@@ -267,7 +267,7 @@ async def test_a_server_that_does_not_list_its_changed_tools_keeps_them_and_dela
     _, process = await call(stage.model, client, thread_id, "mcp__mini__process")
     _, hushed = await call(stage.model, client, thread_id, "mcp__mini__hush", {"how": how})
     _, output = await call(stage.model, client, thread_id, "mcp__mini__process")
-    await client.ask("thread/unsubscribe", {"threadId": thread_id})
+    await client.request("thread/unsubscribe", {"threadId": thread_id})
     await gone(int(text_of(process)))
     await stage.close()
 

@@ -27,7 +27,7 @@ async def test_a_user_command_is_a_separate_turn(home: Path) -> None:
     async with bench(home, **READ_ONLY) as b:
         script = "echo one > written; echo two >&2; exit 4"
         params = {"threadId": b.thread_id, "command": f" {script} "}
-        assert await b.client.ask("thread/shellCommand", params) == {}
+        assert await b.client.request("thread/shellCommand", params) == {}
         messages = await b.client.until("turn/completed")
 
         assert outline(messages) == [
@@ -76,10 +76,10 @@ async def test_a_user_command_during_a_turn_joins_it_and_causes_a_model_request(
     async with bench(home, **READ_ONLY) as b:
         gate = asyncio.Event()
         b.stage.model.plays(says("late", "m1", ["la"], gate), says("seen", "m2"))
-        turn_id = await b.client.begin(b.thread_id)
+        turn_id = await b.client.start_turn(b.thread_id)
         await b.client.until("item/agentMessage/delta")
         params = {"threadId": b.thread_id, "command": "echo aux"}
-        await b.client.ask("thread/shellCommand", params)
+        await b.client.request("thread/shellCommand", params)
         messages = await b.client.until("item/completed")
         (ended,) = commands(messages)
         assert (ended["aggregatedOutput"], messages[-1]["params"]["turnId"]) == ("aux\n", turn_id)
@@ -97,9 +97,9 @@ async def test_two_commands_share_a_turn_that_ends_with_the_last(home: Path) -> 
         fifo = b.stage.workspace / "fifo"
         where = {"threadId": b.thread_id}
         script = "mkfifo fifo; echo made; read x < fifo; echo $x"
-        await b.client.ask("thread/shellCommand", {**where, "command": script})
+        await b.client.request("thread/shellCommand", {**where, "command": script})
         first = await b.client.until("item/commandExecution/outputDelta")
-        await b.client.ask("thread/shellCommand", {**where, "command": "echo second"})
+        await b.client.request("thread/shellCommand", {**where, "command": "echo second"})
         second = await b.client.until("item/completed")
         assert streamed(second, second[-1]["params"]["item"]["id"]) == "second\n"
         await asyncio.to_thread(fifo.write_text, "go\n")
@@ -113,10 +113,10 @@ async def test_an_interrupt_stops_the_command(home: Path) -> None:
     async with bench(home, **READ_ONLY) as b:
         script = "sleep 1000 & echo $!; wait"
         params = {"threadId": b.thread_id, "command": script}
-        await b.client.ask("thread/shellCommand", params)
+        await b.client.request("thread/shellCommand", params)
         messages = await b.client.until("item/commandExecution/outputDelta")
         turn_id, child = messages[-1]["params"]["turnId"], int(messages[-1]["params"]["delta"])
-        await b.client.ask("turn/interrupt", {"threadId": b.thread_id, "turnId": turn_id})
+        await b.client.request("turn/interrupt", {"threadId": b.thread_id, "turnId": turn_id})
         messages = await b.client.end_of(turn_id)
 
         (ended,) = commands(messages)
@@ -133,7 +133,7 @@ async def test_an_interrupt_stops_the_command(home: Path) -> None:
 async def test_a_command_ends_when_its_time_is_up(home: Path, limit: int) -> None:
     async with bench(home, **READ_ONLY) as b:
         params = {"threadId": b.thread_id, "command": "sleep 1000", "timeoutMs": limit}
-        await b.client.ask("thread/shellCommand", params)
+        await b.client.request("thread/shellCommand", params)
         messages = await b.client.until("turn/completed")
 
     (ended,) = commands(messages)
@@ -145,10 +145,10 @@ async def test_input_given_meanwhile_goes_to_the_model_afterwards(home: Path) ->
         fifo = b.stage.workspace / "fifo"
         script = "mkfifo fifo; echo made; read x < fifo"
         where = {"threadId": b.thread_id}
-        await b.client.ask("thread/shellCommand", {**where, "command": script})
+        await b.client.request("thread/shellCommand", {**where, "command": script})
         messages = await b.client.until("item/commandExecution/outputDelta")
         turn_id = messages[-1]["params"]["turnId"]
-        assert await b.client.begin(b.thread_id, "and then") == turn_id
+        assert await b.client.start_turn(b.thread_id, "and then") == turn_id
         await asyncio.to_thread(fifo.write_text, "go\n")
         messages = await b.client.end_of(turn_id)
 
@@ -167,7 +167,7 @@ async def test_a_command_that_cannot_be_passed_to_a_process_ends_with_the_reason
     home: Path, script: str, reason: str
 ) -> None:
     async with bench(home, **READ_ONLY) as b:
-        await b.client.ask("thread/shellCommand", {"threadId": b.thread_id, "command": script})
+        await b.client.request("thread/shellCommand", {"threadId": b.thread_id, "command": script})
         messages = await b.client.until("turn/completed")
 
     [item] = commands(messages)

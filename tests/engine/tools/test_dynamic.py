@@ -247,7 +247,7 @@ async def test_a_fork_has_the_tools_of_its_source(client: Client, model: Scripte
     thread_id = await client.start(dynamicTools=[function("mine")])
     await client.run(thread_id)
 
-    fork = await client.ask("thread/fork", {"threadId": thread_id})
+    fork = await client.request("thread/fork", {"threadId": thread_id})
     await client.run(fork["thread"]["id"])
 
     assert offered(model, "mine") == [shown("mine")]

@@ -22,7 +22,7 @@ async def test_a_command_runs_once_it_is_approved(home: Path) -> None:
     """Upstream: command approval, decision accept."""
     async with bench(home, approvalPolicy="untrusted", sandbox="danger-full-access") as b:
         wanted = {"cmd": "touch hello.txt && echo made"}
-        turn_id = await b.begin("exec_command", wanted)
+        turn_id = await b.start_call("exec_command", wanted)
         messages = await b.client.until("item/commandExecution/requestApproval")
         assert outline(messages) == [
             *PROLOGUE,
@@ -60,7 +60,7 @@ async def test_a_command_that_is_not_approved_does_not_run(
 ) -> None:
     """Upstream: decline, garbage and error."""
     async with bench(home, approvalPolicy="untrusted", sandbox="danger-full-access") as b:
-        turn_id = await b.begin("exec_command", {"cmd": "touch hello.txt"})
+        turn_id = await b.start_call("exec_command", {"cmd": "touch hello.txt"})
         messages = await b.client.until("item/commandExecution/requestApproval")
         await b.client.peer.send({"id": messages[-1]["id"], **reply})
         messages = await b.client.end_of(turn_id)
@@ -76,7 +76,7 @@ async def test_a_command_that_is_not_approved_does_not_run(
 async def test_a_cancelled_command_ends_the_turn(home: Path) -> None:
     """Upstream: command approval, decision cancel."""
     async with bench(home, approvalPolicy="untrusted", sandbox="danger-full-access") as b:
-        turn_id = await b.begin("exec_command", {"cmd": "touch hello.txt"})
+        turn_id = await b.start_call("exec_command", {"cmd": "touch hello.txt"})
         messages = await b.client.until("item/commandExecution/requestApproval")
         await b.client.peer.send({"id": messages[-1]["id"], "result": {"decision": "cancel"}})
         messages = await b.client.end_of(turn_id)
@@ -99,7 +99,7 @@ async def test_a_command_that_the_sandbox_stops_is_reported_to_the_model(home: P
 async def test_after_a_failure_the_user_may_accept_a_run_without_the_sandbox(home: Path) -> None:
     async with bench(home, approvalPolicy="on-failure", sandbox="read-only") as b:
         wanted = {"cmd": "touch made && echo done", "login": False}
-        turn_id = await b.begin("exec_command", wanted)
+        turn_id = await b.start_call("exec_command", wanted)
         messages = await b.client.until("item/commandExecution/requestApproval")
         assert len(commands(messages, "item/started")) == 1
         assert not (b.stage.workspace / "made").exists()
@@ -117,7 +117,7 @@ async def test_after_a_failure_the_user_may_accept_a_run_without_the_sandbox(hom
 
 async def test_after_a_failure_the_user_may_decline_a_retry(home: Path) -> None:
     async with bench(home, approvalPolicy="on-failure", sandbox="read-only") as b:
-        turn_id = await b.begin("exec_command", {"cmd": "touch made", "login": False})
+        turn_id = await b.start_call("exec_command", {"cmd": "touch made", "login": False})
         messages = await b.client.until("item/commandExecution/requestApproval")
         await b.client.peer.send({"id": messages[-1]["id"], "result": {"decision": "decline"}})
         messages = await b.client.end_of(turn_id)

@@ -19,7 +19,9 @@ SHELL: JsonValue = {"cmd": "sh", "login": False, "tty": True, "yield_time_ms": 2
 
 async def free_shell(on: Bench) -> int:
     """A shell outside the sandbox, which the user has agreed to; gives its session."""
-    turn_id = await on.begin("exec_command", {**SHELL, "sandbox_permissions": "require_escalated"})
+    turn_id = await on.start_call(
+        "exec_command", {**SHELL, "sandbox_permissions": "require_escalated"}
+    )
     await answer(on.client, await question(on.client, ASK), {"decision": "accept"})
     await on.client.end_of(turn_id)
     return session_of(on.output())
@@ -30,7 +32,7 @@ async def typed(
 ) -> tuple[JsonValue, list[JsonValue]]:
     """Let the model type and the user decide; return the server request and what follows it."""
     arguments = {"session_id": session, "chars": chars, "yield_time_ms": 250}
-    turn_id = await on.begin("write_stdin", arguments, "call-2")
+    turn_id = await on.start_call("write_stdin", arguments, "call-2")
     asked = await question(on.client, ASK)
     await on.client.peer.send({"id": asked["id"], **reply})
     return asked["params"], await on.client.end_of(turn_id)
@@ -83,7 +85,9 @@ async def test_input_that_is_not_approved_is_not_sent_and_the_command_keeps_runn
         _, messages = await typed(on, session, "touch a; exit\n", reply)
         assert on.output("call-2") == output
         assert params_of(messages, TYPED) == []
-        listed = await on.client.ask("thread/backgroundTerminals/list", {"threadId": on.thread_id})
+        listed = await on.client.request(
+            "thread/backgroundTerminals/list", {"threadId": on.thread_id}
+        )
         assert [each["processId"] for each in listed["data"]] == [str(session)]
         workspace = on.stage.workspace
     assert not (workspace / "a").exists()

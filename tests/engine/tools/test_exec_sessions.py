@@ -104,7 +104,9 @@ async def test_a_command_outlives_its_turn_and_is_still_published(home: Path) ->
         arguments = {"cmd": "mkfifo fifo; read x < fifo; echo $x", "yield_time_ms": 250}
         messages, output = await b.call("exec_command", arguments)
         session, turn_id = session_of(output), messages[-1]["params"]["turn"]["id"]
-        listed = await b.client.ask("thread/backgroundTerminals/list", {"threadId": b.thread_id})
+        listed = await b.client.request(
+            "thread/backgroundTerminals/list", {"threadId": b.thread_id}
+        )
         (terminal,) = listed["data"]
         assert (terminal["processId"], terminal["itemId"]) == (str(session), "call-1")
         assert terminal["command"] == arguments["cmd"]
@@ -113,7 +115,9 @@ async def test_a_command_outlives_its_turn_and_is_still_published(home: Path) ->
         messages = await b.client.until("item/completed")
         ended = messages[-1]["params"]
         assert (ended["turnId"], ended["item"]["aggregatedOutput"]) == (turn_id, "late\n")
-        listed = await b.client.ask("thread/backgroundTerminals/list", {"threadId": b.thread_id})
+        listed = await b.client.request(
+            "thread/backgroundTerminals/list", {"threadId": b.thread_id}
+        )
         assert listed == {"data": [], "nextCursor": None}
 
         thread = await b.client.read(b.thread_id)
@@ -130,7 +134,7 @@ async def test_a_client_that_joins_later_sees_running_commands(home: Path) -> No
         arguments = {"cmd": "echo so far; exec sleep 60", "yield_time_ms": 1000}
         await b.call("exec_command", arguments)
         other = await b.stage.client()
-        await other.ask("thread/resume", {"threadId": b.thread_id})
+        await other.request("thread/resume", {"threadId": b.thread_id})
 
         messages = await other.until("item/started")
         item = messages[-1]["params"]["item"]
@@ -145,20 +149,20 @@ async def test_terminals_are_ended_one_by_one_or_all_at_once(home: Path) -> None
         b.stage.model.plays(together(*(("exec_command", wanted, name) for name in names)))
         await b.client.run(b.thread_id)
         where = {"threadId": b.thread_id}
-        listed = (await b.client.ask("thread/backgroundTerminals/list", where))["data"]
+        listed = (await b.client.request("thread/backgroundTerminals/list", where))["data"]
         assert {terminal["itemId"] for terminal in listed} == set(names)
-        page = await b.client.ask("thread/backgroundTerminals/list", {**where, "limit": 2})
+        page = await b.client.request("thread/backgroundTerminals/list", {**where, "limit": 2})
         assert (page["data"], page["nextCursor"]) == (listed[:2], "2")
 
         one = {**where, "processId": listed[0]["processId"]}
         method = "thread/backgroundTerminals/terminate"
-        assert await b.client.ask(method, one) == {"terminated": True}
+        assert await b.client.request(method, one) == {"terminated": True}
         (ended,) = commands(await b.client.until("item/completed"))
         assert (ended["processId"], ended["exitCode"]) == (listed[0]["processId"], -1)
         assert ended["status"] == "failed"
-        assert await b.client.ask(method, {**where, "processId": "1"}) == {"terminated": False}
+        assert await b.client.request(method, {**where, "processId": "1"}) == {"terminated": False}
 
-        assert await b.client.ask("thread/backgroundTerminals/clean", where) == {}
+        assert await b.client.request("thread/backgroundTerminals/clean", where) == {}
         for _ in range(2):
             await b.client.until("item/completed")
         for terminal in listed:
@@ -171,10 +175,10 @@ async def test_an_interrupt_kills_the_commands_of_the_turn_and_all_that_they_sta
     """Ours: upstream leaves them running."""
     async with bench(home, **FREE) as b:
         script = "sleep 1000 & echo $!; wait"
-        turn_id = await b.begin("exec_command", {"cmd": script, "yield_time_ms": 30000})
+        turn_id = await b.start_call("exec_command", {"cmd": script, "yield_time_ms": 30000})
         messages = await b.client.until("item/commandExecution/outputDelta")
         child = int(streamed(messages))
-        await b.client.ask("turn/interrupt", {"threadId": b.thread_id, "turnId": turn_id})
+        await b.client.request("turn/interrupt", {"threadId": b.thread_id, "turnId": turn_id})
         messages = await b.client.end_of(turn_id)
 
         assert outline(messages) == [
@@ -194,24 +198,28 @@ async def test_an_interrupt_leaves_what_earlier_turns_started(home: Path) -> Non
     async with bench(home, **FREE) as b:
         wanted = {"cmd": "exec sleep 60", "yield_time_ms": 250}
         await b.call("exec_command", wanted)
-        turn_id = await b.begin("exec_command", {"cmd": "echo; sleep 60"}, "call-2")
+        turn_id = await b.start_call("exec_command", {"cmd": "echo; sleep 60"}, "call-2")
         await b.client.until("item/commandExecution/outputDelta")
-        await b.client.ask("turn/interrupt", {"threadId": b.thread_id, "turnId": turn_id})
+        await b.client.request("turn/interrupt", {"threadId": b.thread_id, "turnId": turn_id})
         await b.client.end_of(turn_id)
 
-        listed = await b.client.ask("thread/backgroundTerminals/list", {"threadId": b.thread_id})
+        listed = await b.client.request(
+            "thread/backgroundTerminals/list", {"threadId": b.thread_id}
+        )
         assert [terminal["itemId"] for terminal in listed["data"]] == ["call-1"]
 
 
 async def test_no_command_outlives_the_server(home: Path) -> None:
     async with bench(home, **FREE) as b:
         await b.call("exec_command", {"cmd": "sleep 1000; true", "yield_time_ms": 250})
-        listed = await b.client.ask("thread/backgroundTerminals/list", {"threadId": b.thread_id})
+        listed = await b.client.request(
+            "thread/backgroundTerminals/list", {"threadId": b.thread_id}
+        )
         await b.stage.restart()
         wait_until_gone(listed["data"][0]["osPid"])
 
         client = await b.stage.client()
-        await client.ask("thread/resume", {"threadId": b.thread_id})
+        await client.request("thread/resume", {"threadId": b.thread_id})
         items = (await client.read(b.thread_id))["turns"][0]["items"]
         statuses = [i["status"] for i in items if i["type"] == "commandExecution"]
         assert statuses == ["failed"]
@@ -229,7 +237,9 @@ async def test_at_most_64_sessions_are_kept(home: Path) -> None:
             messages += await b.client.until("item/completed")
 
         assert [item["id"] for item in commands(messages)] == ["first"]
-        listed = await b.client.ask("thread/backgroundTerminals/list", {"threadId": b.thread_id})
+        listed = await b.client.request(
+            "thread/backgroundTerminals/list", {"threadId": b.thread_id}
+        )
         assert len(listed["data"]) == 64
 
 
@@ -238,8 +248,8 @@ async def test_commands_of_a_turn_end_when_the_turn_is_rolled_back(home: Path) -
         await b.client.run(b.thread_id)
         await b.call("exec_command", {"cmd": "exec sleep 1000", "yield_time_ms": 250})
         where = {"threadId": b.thread_id}
-        listed = (await b.client.ask("thread/backgroundTerminals/list", where))["data"]
-        await b.client.ask("thread/rollback", {**where, "numTurns": 1})
+        listed = (await b.client.request("thread/backgroundTerminals/list", where))["data"]
+        await b.client.request("thread/rollback", {**where, "numTurns": 1})
         await asyncio.to_thread(wait_until_gone, listed[0]["osPid"])
 
         assert len((await b.client.read(b.thread_id))["turns"]) == 1
@@ -259,11 +269,11 @@ async def test_processes_of_an_unsandboxed_command_end_with_the_interrupted_turn
         thread_id = await client.start(
             cwd=str(tmp_path), approvalPolicy="never", sandbox="danger-full-access"
         )
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         await client.until("item/completed", lambda params: params["item"]["id"] == "call-1")
         left = int(pid_file.read_text())
         os.kill(left, 0)
-        await client.ask("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+        await client.request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
         await client.end_of(turn_id)
         wait_until_gone(left)
 

@@ -52,7 +52,7 @@ class Scene:
 
     async def ask(self) -> tuple[str, JsonValue, list[JsonValue]]:
         """Run a turn to its server request: its id, the request, and the messages before it."""
-        turn_id = await self.client.begin(self.thread_id)
+        turn_id = await self.client.start_turn(self.thread_id)
         messages = await self.client.until(ASK)
         return turn_id, messages[-1], messages
 
@@ -302,7 +302,7 @@ async def test_cancelling_ends_the_turn_and_declines_the_edits(home: Path) -> No
 async def test_interrupting_during_an_approval_declines_the_edits(home: Path) -> None:
     async with scene(home, [GREETING], policy="untrusted") as s:
         turn_id, _, _ = await s.ask()
-        await s.client.ask("turn/interrupt", {"threadId": s.thread_id, "turnId": turn_id})
+        await s.client.request("turn/interrupt", {"threadId": s.thread_id, "turnId": turn_id})
         messages = await s.client.end_of(turn_id)
 
         [completed] = params_of(messages, "item/completed")

@@ -53,7 +53,7 @@ async def test_the_older_tools_work_where_they_are_not_offered(
 async def test_a_clients_tool_may_have_the_name_of_one_that_is_not_offered(home: Path) -> None:
     tool = {"name": "shell", "description": "d", "inputSchema": {"type": "object"}}
     async with bench(home, dynamicTools=[tool]) as b:
-        turn_id = await b.begin("shell", {})
+        turn_id = await b.start_call("shell", {})
         question = (await b.client.until("item/tool/call"))[-1]
         content = [{"type": "inputText", "text": "mine"}]
         result = {"contentItems": content, "success": True}
@@ -135,7 +135,7 @@ async def test_an_invalid_command_is_reported_to_the_model(
 async def test_a_declined_command_is_reported_to_the_model(home: Path) -> None:
     """Upstream: decision decline; once where upstream reports it twice."""
     async with bench(home, CLASSIC, approvalPolicy="untrusted", sandbox="danger-full-access") as b:
-        turn_id = await b.begin("shell", {"command": ["touch", "hello.txt"]})
+        turn_id = await b.start_call("shell", {"command": ["touch", "hello.txt"]})
         messages = await b.client.until("item/commandExecution/requestApproval")
         await b.client.peer.send({"id": messages[-1]["id"], "result": {"decision": "decline"}})
         messages = await b.client.end_of(turn_id)

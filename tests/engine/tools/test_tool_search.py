@@ -109,7 +109,7 @@ async def test_a_found_tool_can_be_called_and_is_offered_after_a_restart(
         says("done"),
     ]
     async with conversing(home, script) as (client, thread_id, model):
-        turn_id = await client.begin(thread_id)
+        turn_id = await client.start_turn(thread_id)
         asked = await question(client, "item/tool/call")
         result = {"contentItems": [{"type": "inputText", "text": "Ada"}], "success": True}
         await answer(client, asked, result)
@@ -121,7 +121,7 @@ async def test_a_found_tool_can_be_called_and_is_offered_after_a_restart(
 
     later = ScriptedModel([says("again")])
     async with playing(home, later) as server, client_of(server) as client:
-        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.request("thread/resume", {"threadId": thread_id})
         await client.run(thread_id)
 
         assert names(later) == ["listPeople"]

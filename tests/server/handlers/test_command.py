@@ -72,7 +72,7 @@ def b64(text: str) -> str:
 
 async def test_the_answer_has_the_exit_code_and_both_streams(client: Client) -> None:
     params = run("sh", "-c", "echo out; echo err >&2; exit 3")
-    assert await client.ask("command/exec", params) == {
+    assert await client.request("command/exec", params) == {
         "exitCode": 3,
         "stdout": "out\n",
         "stderr": "err\n",
@@ -82,7 +82,7 @@ async def test_the_answer_has_the_exit_code_and_both_streams(client: Client) -> 
 async def test_folder_and_variables_are_as_requested(client: Client, tmp_path: Path) -> None:
     script = "pwd; echo $FOO; echo [${HOME-unset}]"
     params = run("sh", "-c", script, cwd=str(tmp_path), env={"FOO": "bar", "HOME": None})
-    answer = await client.ask("command/exec", params)
+    answer = await client.request("command/exec", params)
     assert answer["stdout"] == f"{tmp_path}\nbar\n[unset]\n"
 
 
@@ -202,7 +202,7 @@ async def test_methods_about_a_command_that_does_not_run_are_refused(
 
 async def test_a_command_that_takes_too_long_is_killed(client: Client) -> None:
     script = "sleep 1000 & echo $!; wait"
-    answer = await client.ask("command/exec", run("sh", "-c", script, timeoutMs=300))
+    answer = await client.request("command/exec", run("sh", "-c", script, timeoutMs=300))
     assert answer["exitCode"] == 124
     wait_until_gone(int(answer["stdout"]))
 
@@ -212,33 +212,33 @@ async def test_a_command_may_run_without_a_time_limit(client: Client) -> None:
     params = run("sh", "-c", script, disableTimeout=True, processId="p", streamStdin=True)
     await send(client, 900, params)
     params = {"processId": "p", "deltaBase64": b64("\n")}
-    assert await client.ask("command/exec/write", params) == {}
+    assert await client.request("command/exec/write", params) == {}
     assert (await result_of(client, 900))["stdout"] == "ready\n"
 
 
 async def test_each_stream_has_a_cap(client: Client) -> None:
     script = "echo 1234567890; echo abcdefghij >&2"
-    answer = await client.ask("command/exec", run("sh", "-c", script, outputBytesCap=5))
+    answer = await client.request("command/exec", run("sh", "-c", script, outputBytesCap=5))
     assert answer == {"exitCode": 0, "stdout": "12345", "stderr": "abcde"}
 
 
 async def test_without_a_cap_all_output_is_returned(client: Client) -> None:
     script = "head -c 3000000 /dev/zero | tr '\\0' x"
-    capped = await client.ask("command/exec", run("sh", "-c", script))
-    whole = await client.ask("command/exec", run("sh", "-c", script, disableOutputCap=True))
+    capped = await client.request("command/exec", run("sh", "-c", script))
+    whole = await client.request("command/exec", run("sh", "-c", script, disableOutputCap=True))
     assert capped["stdout"] == "x" * 2**20
     assert whole["stdout"] == "x" * 3_000_000
 
 
 async def test_output_in_legacy_encodings_is_decoded(client: Client) -> None:
-    answer = await client.ask("command/exec", run("printf", r"\377abc"))
+    answer = await client.request("command/exec", run("printf", r"\377abc"))
     assert answer["stdout"] == "ÿabc"
 
 
 async def test_output_is_streamed_and_not_repeated(client: Client) -> None:
     script = "echo a; echo b >&2; echo c"
     params = run("sh", "-c", script, processId="s1", streamStdoutStderr=True)
-    answer = await client.ask("command/exec", params)
+    answer = await client.request("command/exec", params)
     assert answer == {"exitCode": 0, "stdout": "", "stderr": ""}
     assert streamed(client, "s1") == b"a\nc\n"
     assert streamed(client, "s1", "stderr") == b"b\n"
@@ -247,7 +247,7 @@ async def test_output_is_streamed_and_not_repeated(client: Client) -> None:
 async def test_the_last_chunk_before_the_cap_is_marked(client: Client) -> None:
     script = "echo 1234567890; echo more"
     params = run("sh", "-c", script, processId="s", streamStdoutStderr=True, outputBytesCap=4)
-    await client.ask("command/exec", params)
+    await client.request("command/exec", params)
     assert params_of(client.unread, "command/exec/outputDelta") == [
         {"processId": "s", "stream": "stdout", "deltaBase64": b64("1234"), "capReached": True}
     ]
@@ -256,7 +256,7 @@ async def test_the_last_chunk_before_the_cap_is_marked(client: Client) -> None:
 async def test_a_flood_is_streamed_without_a_lost_byte(client: Client) -> None:
     script = "head -c 40000000 /dev/zero"
     options = {"processId": "s", "streamStdoutStderr": True, "disableOutputCap": True}
-    answer = await client.ask("command/exec", run("sh", "-c", script, **options))
+    answer = await client.request("command/exec", run("sh", "-c", script, **options))
     assert answer["exitCode"] == 0
     assert streamed(client, "s") == bytes(40_000_000)
 
@@ -269,7 +269,7 @@ async def test_input_is_forwarded_until_it_is_closed(client: Client) -> None:
     assert refused.message == 'duplicate active command/exec process id: "c1"'
     where = {"processId": "c1"}
     hello = {**where, "deltaBase64": b64("hello\n")}
-    assert await client.ask("command/exec/write", hello) == {}
+    assert await client.request("command/exec/write", hello) == {}
     await wait_for_output(client, "c1", b"hello\n")
     refused = await client.refusal("command/exec/write", where)
     assert (refused.code, refused.message) == (
@@ -282,7 +282,7 @@ async def test_input_is_forwarded_until_it_is_closed(client: Client) -> None:
     refused = await client.refusal("command/exec/resize", {**where, "size": {"rows": 5, "cols": 5}})
     assert refused.message == "failed to resize PTY: process is not attached to a PTY"
     last = {**where, "deltaBase64": b64("bye\n"), "closeStdin": True}
-    assert await client.ask("command/exec/write", last) == {}
+    assert await client.request("command/exec/write", last) == {}
     assert await result_of(client, 900) == {"exitCode": 0, "stdout": "", "stderr": ""}
     assert streamed(client, "c1") == b"hello\nbye\n"
 
@@ -290,7 +290,7 @@ async def test_input_is_forwarded_until_it_is_closed(client: Client) -> None:
 async def test_closed_input_accepts_no_more(client: Client) -> None:
     params = run("sh", "-c", "cat; exec sleep 60", processId="p", streamStdin=True)
     await send(client, 900, params)
-    await client.ask("command/exec/write", {"processId": "p", "closeStdin": True})
+    await client.request("command/exec/write", {"processId": "p", "closeStdin": True})
     again = {"processId": "p", "deltaBase64": b64("x")}
     refused = await client.refusal("command/exec/write", again)
     assert refused.message == "stdin is already closed"
@@ -304,11 +304,11 @@ async def test_a_terminal_has_a_size_that_can_change(client: Client) -> None:
     await wait_for_output(client, "t1", b"31 77\r\n")
     where = {"processId": "t1"}
     resized = {**where, "size": {"rows": 40, "cols": 100}}
-    assert await client.ask("command/exec/resize", resized) == {}
+    assert await client.request("command/exec/resize", resized) == {}
     typed = {**where, "deltaBase64": b64("yo\n")}
-    assert await client.ask("command/exec/write", typed) == {}
+    assert await client.request("command/exec/write", typed) == {}
     await wait_for_output(client, "t1", b"yo\r\ngot yo\r\n40 100\r\n")
-    assert await client.ask("command/exec/terminate", where) == {}
+    assert await client.request("command/exec/terminate", where) == {}
     assert await result_of(client, 900) == {"exitCode": 137, "stdout": "", "stderr": ""}
 
 
@@ -318,7 +318,7 @@ async def test_a_command_that_ignores_signals_can_be_terminated(client: Client) 
     unwanted = {"processId": "k", "deltaBase64": "AA=="}
     refused = await client.refusal("command/exec/write", unwanted)
     assert refused.message == "stdin streaming is not enabled for this command/exec"
-    assert await client.ask("command/exec/terminate", {"processId": "k"}) == {}
+    assert await client.request("command/exec/terminate", {"processId": "k"}) == {}
     assert (await result_of(client, 900))["exitCode"] == 137
 
 
@@ -333,7 +333,9 @@ async def test_ids_belong_to_a_connection_and_commands_end_with_it(home: Path) -
             refused = await first.refusal("command/exec/terminate", {"processId": "p"})
             assert refused.message == 'no active command/exec for process id "p"'
             # Free here, though in use there.
-            assert (await first.ask("command/exec", run("true", processId="p")))["exitCode"] == 0
+            assert (await first.request("command/exec", run("true", processId="p")))[
+                "exitCode"
+            ] == 0
         await asyncio.to_thread(wait_until_gone, pid)
 
 
@@ -368,13 +370,13 @@ async def test_the_requested_sandbox_is_used(
     elsewhere.mkdir()
     script = f"echo x > f; echo x > {elsewhere}/f; true"
     params = {"command": ["sh", "-c", script], "cwd": str(here), **options}
-    await client.ask("command/exec", params)
+    await client.request("command/exec", params)
     assert ((here / "f").exists(), (elsewhere / "f").exists()) == (writes_here, writes_elsewhere)
 
 
 async def test_a_command_is_informed_that_it_has_no_network(client: Client) -> None:
     script = "echo ${CODEX_SANDBOX_NETWORK_DISABLED-open}"
     closed = {"command": ["sh", "-c", script], "sandboxPolicy": {"type": "readOnly"}}
-    assert (await client.ask("command/exec", closed))["stdout"] == "1\n"
+    assert (await client.request("command/exec", closed))["stdout"] == "1\n"
     assert "CODEX_SANDBOX_NETWORK_DISABLED" not in os.environ
-    assert (await client.ask("command/exec", run("sh", "-c", script)))["stdout"] == "open\n"
+    assert (await client.request("command/exec", run("sh", "-c", script)))["stdout"] == "open\n"

@@ -273,11 +273,11 @@ class TestSeveralValues:
             client = await stage.client()
             thread_id = await client.start()
             params = {"edits": edits, "reloadUserConfig": is_asked}
-            await client.ask("config/batchWrite", params)
+            await client.request("config/batchWrite", params)
             if is_asked:
                 await settled(client, "mini")
             await client.run(thread_id)
-            status = await client.ask("mcpServerStatus/list", {"threadId": thread_id})
+            status = await client.request("mcpServerStatus/list", {"threadId": thread_id})
 
         assert [each["name"] for each in status["data"]] == (["mini"] if is_asked else [])
         assert [request.body["model"] for request in stage.model.requests] == ["mock-model"]
@@ -335,7 +335,9 @@ class TestTheFile:
         async def one(server: int) -> None:
             async with spawned([TREADLE, "app-server"], home) as client:
                 for number in range(15):
-                    await client.ask("config/value/write", edit(f"desktop.k{server}-{number}", 1))
+                    await client.request(
+                        "config/value/write", edit(f"desktop.k{server}-{number}", 1)
+                    )
 
         async with asyncio.timeout(40), asyncio.TaskGroup() as tasks:
             for server in range(3):

@@ -86,10 +86,10 @@ def writes(*requests: tuple[str, JsonValue]) -> Callable[[Scene], Awaitable[None
     """Return steps that make these writes, and record the answers and the final file."""
 
     async def steps(scene: Scene) -> None:
-        heard = scene.client.heard
+        heard = scene.client.received
         for method, params in requests:
             try:
-                answer = await scene.client.ask(method, params)
+                answer = await scene.client.request(method, params)
             except Refused as refused:
                 error = heard[-1]["error"]
                 code = refused.data["config_write_error_code"]
@@ -99,7 +99,7 @@ def writes(*requests: tuple[str, JsonValue]) -> Callable[[Scene], Awaitable[None
             else:
                 shown = {key: answer[key] for key in sorted(answer.keys() - LEFT_OUT)}
                 heard[-1]["answers"] = f"{method} {params} {shown}"
-        read = await scene.client.ask("config/read", {"includeLayers": True})
+        read = await scene.client.request("config/read", {"includeLayers": True})
         (user,) = [each["config"] for each in read["layers"] if each["name"]["type"] == "user"]
         del user["model_providers"]["mock_provider"]["base_url"]
         # Only the file itself: what else is read from it is compared elsewhere.

@@ -59,7 +59,7 @@ def b64(data: bytes) -> str:
 
 async def write(client: Client, path: Path, data: bytes) -> None:
     params = {"path": str(path), "dataBase64": b64(data)}
-    assert await client.ask("fs/writeFile", params) == {}
+    assert await client.request("fs/writeFile", params) == {}
 
 
 # -- paths
@@ -88,7 +88,7 @@ async def test_a_path_with_a_null_byte_is_refused(client: Client) -> None:
 @pytest.mark.parametrize("path", ["d/../f", "missing/../f", "./f", "f/", "//f", "link"])
 async def test_a_path_is_normalized_as_text(client: Client, root: Path, path: str) -> None:
     """Upstream: `..` removes a name, even one that does not exist."""
-    result = await client.ask("fs/readFile", {"path": f"/{root}/{path}"})
+    result = await client.request("fs/readFile", {"path": f"/{root}/{path}"})
     assert result == {"dataBase64": b64(b"hello")}
 
 
@@ -98,7 +98,7 @@ async def test_a_path_is_normalized_as_text(client: Client, root: Path, path: st
 async def test_a_file_is_read_as_bytes(client: Client, root: Path) -> None:
     data = bytes(range(256)) * 100
     (root / "binary").write_bytes(data)
-    result = await client.ask("fs/readFile", {"path": str(root / "binary")})
+    result = await client.request("fs/readFile", {"path": str(root / "binary")})
     assert base64.b64decode(result["dataBase64"]) == data
 
 
@@ -118,7 +118,7 @@ async def test_only_regular_files_are_read(client: Client, root: Path, name: str
 async def test_the_largest_file_that_fits_a_message_is_read(client: Client, root: Path) -> None:
     with (root / "big").open("wb") as file:
         file.truncate(MAX_READ_BYTES)
-    result = await client.ask("fs/readFile", {"path": str(root / "big")})
+    result = await client.request("fs/readFile", {"path": str(root / "big")})
     assert len(base64.b64decode(result["dataBase64"])) == MAX_READ_BYTES
 
 
@@ -182,7 +182,7 @@ async def test_all_hard_links_of_a_file_see_what_is_written(client: Client, root
 
 async def test_a_device_is_written_to(client: Client) -> None:
     await write(client, Path("/dev/null"), b"gone")
-    found = await client.ask("fs/getMetadata", {"path": "/dev/null"})
+    found = await client.request("fs/getMetadata", {"path": "/dev/null"})
     assert (found["isFile"], found["isDirectory"]) == (False, False)
 
 

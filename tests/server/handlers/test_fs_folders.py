@@ -39,7 +39,7 @@ def root(tmp_path: Path) -> Path:
 
 async def copy(client: Client, source: Path, destination: Path, **options: JsonValue) -> None:
     params = {"sourcePath": str(source), "destinationPath": str(destination), **options}
-    assert await client.ask("fs/copy", params) == {}
+    assert await client.request("fs/copy", params) == {}
 
 
 # -- folders
@@ -48,7 +48,7 @@ async def copy(client: Client, source: Path, destination: Path, **options: JsonV
 async def test_a_folder_is_created_with_its_parents(client: Client, root: Path) -> None:
     path = root / "x" / "y" / "z"
     for _ in range(2):
-        assert await client.ask("fs/createDirectory", {"path": str(path)}) == {}
+        assert await client.request("fs/createDirectory", {"path": str(path)}) == {}
     assert path.is_dir()
 
 
@@ -73,7 +73,7 @@ async def test_a_folder_that_cannot_be_created_is_refused_with_a_reason(
 async def test_a_folder_is_listed_by_name(client: Client, root: Path) -> None:
     """Upstream follows links, and omits dangling ones."""
     (root / os.fsdecode(b"\xff")).write_text("")
-    answer = await client.ask("fs/readDirectory", {"path": str(root)})
+    answer = await client.request("fs/readDirectory", {"path": str(root)})
     assert answer == {
         "entries": [
             {"fileName": name, "isDirectory": is_folder, "isFile": is_file}
@@ -110,7 +110,7 @@ async def test_metadata_describes_the_target_of_a_path(
     client: Client, root: Path, name: str, kinds: tuple[bool, bool, bool]
 ) -> None:
     os.utime(root / name, ns=(1, 1_700_000_000_123_456_789))
-    answer = await client.ask("fs/getMetadata", {"path": str(root / name)})
+    answer = await client.request("fs/getMetadata", {"path": str(root / name)})
     made = answer.pop("createdAtMs")
     assert made >= 0
     assert answer == {
@@ -131,7 +131,7 @@ async def test_a_path_is_removed_without_the_targets_of_its_links(
     client: Client, root: Path, name: str
 ) -> None:
     before = tree(root)
-    assert await client.ask("fs/remove", {"path": str(root / name)}) == {}
+    assert await client.request("fs/remove", {"path": str(root / name)}) == {}
     kept = {key: value for key, value in before.items() if Path(key).parts[0] != name}
     assert tree(root) == kept
 
@@ -146,13 +146,13 @@ async def test_a_full_folder_is_removed_only_recursively(client: Client, root: P
 async def test_an_empty_folder_is_removed_without_recursion(client: Client, root: Path) -> None:
     (root / "empty").mkdir()
     params = {"path": str(root / "empty"), "recursive": False}
-    assert await client.ask("fs/remove", params) == {}
+    assert await client.request("fs/remove", params) == {}
     assert not (root / "empty").exists()
 
 
 async def test_a_missing_path_is_an_error_only_without_force(client: Client, root: Path) -> None:
     path = str(root / "missing" / "x")
-    assert await client.ask("fs/remove", {"path": path}) == {}
+    assert await client.request("fs/remove", {"path": path}) == {}
     assert await refused(client, "remove", path=path, force=False) == NO_SUCH_FILE
 
 

@@ -38,12 +38,12 @@ def answers_to(*requests: tuple[str, JsonValue]) -> Callable[[Scene], Awaitable[
                 for key, value in params.items()
             }
             try:
-                answer = await scene.client.ask(f"fs/{method}", spelled)
+                answer = await scene.client.request(f"fs/{method}", spelled)
             except Refused:
                 continue
             # The answer itself is compared, as a separate line.
             shown = _TIME.sub("<ms>", repr(_ordered(answer)))
-            scene.client.heard[-1]["answers"] = f"fs/{method} {shown}"
+            scene.client.received[-1]["answers"] = f"fs/{method} {shown}"
 
     return steps
 
@@ -106,15 +106,15 @@ async def watched(scene: Scene) -> None:
     """A folder and a file in it are watched, and change."""
     furnish(scene.cwd)
     client, root = scene.client, Path(scene.cwd)
-    await client.ask("fs/watch", {"path": f"{root}/d", "watchId": "folder"})
-    await client.ask("fs/watch", {"path": f"{root}/f", "watchId": "file"})
+    await client.request("fs/watch", {"path": f"{root}/d", "watchId": "folder"})
+    await client.request("fs/watch", {"path": f"{root}/f", "watchId": "file"})
     for change in (_write(root / "d" / "new"), _write(root / "f"), _rename(root / "d" / "new")):
         change()
         notification = (await client.until("fs/changed"))[-1]
         # The notification is compared, as part of the line.
         notification["method"] += f" {sorted(notification['params'].items())}"
-    await client.ask("fs/unwatch", {"watchId": "folder"})
-    await client.ask("fs/unwatch", {"watchId": "folder"})
+    await client.request("fs/unwatch", {"watchId": "folder"})
+    await client.request("fs/unwatch", {"watchId": "folder"})
 
 
 def _write(path: Path) -> Callable[[], object]:

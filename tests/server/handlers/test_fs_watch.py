@@ -53,7 +53,7 @@ def folder(tmp_path: Path) -> Path:
 async def watch(client: Client, path: Path, watch_id: str = "w") -> None:
     params = {"path": str(path), "watchId": watch_id}
     answer = {"path": str(path), "watchId": watch_id}
-    assert await client.ask("fs/watch", params) == answer
+    assert await client.request("fs/watch", params) == answer
 
 
 async def wait_for_changes(client: Client, *expected_paths: Path, watch_id: str = "w") -> set[str]:
@@ -226,7 +226,7 @@ async def test_a_file_that_the_server_writes_is_reported_alone(
     await watch(client, folder)
     for data in ("Mg==", "MzM="):
         params = {"path": str(folder / "f"), "dataBase64": data}
-        await client.ask("fs/writeFile", params)
+        await client.request("fs/writeFile", params)
         assert await wait_for_changes(client, folder / "f") == {str(folder / "f")}
 
 
@@ -240,7 +240,7 @@ async def test_names_that_are_not_utf_8_are_reported_approximately(
 
 async def test_the_server_generates_an_id_if_none_is_given(client: Client, folder: Path) -> None:
     """As in 0.118: the answer names it."""
-    answer = await client.ask("fs/watch", {"path": f"{folder}/sub/.."})
+    answer = await client.request("fs/watch", {"path": f"{folder}/sub/.."})
     watch_id = answer.pop("watchId")
     assert answer == {"path": str(folder)}
     write(folder / "new")
@@ -254,23 +254,25 @@ async def test_an_id_is_in_use_until_its_watch_ends(client: Client, folder: Path
     error = await client.refusal("fs/watch", {"path": str(folder / "sub"), "watchId": "w"})
     assert (error.code, error.message) == (-32600, "watchId already exists: w")
     assert error.data == {"kind": "watchExists"}
-    assert await client.ask("fs/unwatch", {"watchId": "w"}) == {}
+    assert await client.request("fs/unwatch", {"watchId": "w"}) == {}
     await watch(client, folder / "sub")
 
 
 async def test_a_watch_that_ended_reports_no_more(client: Client, folder: Path) -> None:
     await watch(client, folder, "ended")
     await watch(client, folder)
-    assert await client.ask("fs/unwatch", {"watchId": "ended"}) == {}
+    assert await client.request("fs/unwatch", {"watchId": "ended"}) == {}
     for name in ("a", "b"):
         write(folder / name)
         await wait_for_changes(client, folder / name)
-    notification = [each["params"] for each in client.heard if each.get("method") == "fs/changed"]
+    notification = [
+        each["params"] for each in client.received if each.get("method") == "fs/changed"
+    ]
     assert {each["watchId"] for each in notification} == {"w"}
 
 
 async def test_ending_an_unknown_watch_does_nothing(client: Client) -> None:
-    assert await client.ask("fs/unwatch", {"watchId": "never"}) == {}
+    assert await client.request("fs/unwatch", {"watchId": "never"}) == {}
 
 
 async def test_each_client_has_its_own_watches(
@@ -309,7 +311,7 @@ async def test_any_number_of_watches_uses_one_queue(notified: Client, folder: Pa
     write(folder / "sub" / "199")
     await wait_for_changes(notified, folder / "sub" / "199", watch_id="199")
     for number in range(200):
-        await notified.ask("fs/unwatch", {"watchId": str(number)})
+        await notified.request("fs/unwatch", {"watchId": str(number)})
     await notified.settled()
     assert queues() == 0
 

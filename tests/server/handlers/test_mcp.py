@@ -55,7 +55,7 @@ async def test_configured_servers_are_listed_with_what_they_offer(stage: Stage) 
     bad = table("bad", command="/no/such/program")
     stage.configure(off + bad + stdio(enabled_tools=["echo", "add"]))
     client = await stage.client()
-    listed = await client.ask("mcpServerStatus/list", {})
+    listed = await client.request("mcpServerStatus/list", {})
 
     broken, mini, disabled = map(plainly, listed["data"])
     failed = "MCP startup failed: No such file or directory (os error 2)"
@@ -78,7 +78,7 @@ async def test_the_servers_of_a_thread_are_listed_with_their_state(stage: Stage)
     client = await stage.client()
     thread_id = await client.start()
     params = {"threadId": thread_id, "detail": "toolsAndAuthOnly"}
-    listed = await client.ask("mcpServerStatus/list", params)
+    listed = await client.request("mcpServerStatus/list", params)
 
     seen = [(each["name"], each["runtimeStatus"], each["resources"]) for each in listed["data"]]
     assert seen == [("mini", "connected", []), ("off", "disabled", [])]
@@ -100,10 +100,10 @@ async def test_the_list_is_paged(stage: Stage) -> None:
     pages = []
     cursor = None
     for _ in range(2):
-        page = await client.ask("mcpServerStatus/list", {"limit": 2, "cursor": cursor})
+        page = await client.request("mcpServerStatus/list", {"limit": 2, "cursor": cursor})
         pages.append([each["name"] for each in page["data"]])
         cursor = page["nextCursor"]
-    one = await client.ask("mcpServerStatus/list", {"serverName": "b"})
+    one = await client.request("mcpServerStatus/list", {"serverName": "b"})
     refusal = await client.refusal("mcpServerStatus/list", {"cursor": "zz"})
 
     assert (pages, cursor) == ([["a", "b"], ["c"]], None)
@@ -116,7 +116,7 @@ async def test_the_origin_of_a_server_is_shown_without_its_password(stage: Stage
         address = url.replace("http://", "http://user:secret@")
         stage.configure(table("web", url=address))
         client = await stage.client()
-        listed = await client.ask("mcpServerStatus/list", {})
+        listed = await client.request("mcpServerStatus/list", {})
 
     (status,) = listed["data"]
     assert (status["httpOrigin"], status["authStatus"], status["toolsError"]) == (
@@ -133,7 +133,7 @@ async def test_a_client_calls_a_tool_itself(stage: Stage) -> None:
 
     async def call(tool: str, **arguments: JsonValue) -> JsonValue:
         params = {"threadId": thread_id, "server": "mini", "tool": tool, "arguments": arguments}
-        return await client.ask("mcpServer/tool/call", params)
+        return await client.request("mcpServer/tool/call", params)
 
     assert await call("echo", text="hi") == {
         "content": [{"type": "text", "text": "echo: hi"}],
@@ -202,8 +202,8 @@ async def test_a_client_reads_a_resource_with_and_without_a_thread(stage: Stage)
     client = await stage.client()
     thread_id = await client.start()
     params = {"server": "mini", "uri": "memo://first"}
-    inside = await client.ask("mcpServer/resource/read", {**params, "threadId": thread_id})
-    outside = await client.ask("mcpServer/resource/read", {**params, "originCallId": "c1"})
+    inside = await client.request("mcpServer/resource/read", {**params, "threadId": thread_id})
+    outside = await client.request("mcpServer/resource/read", {**params, "originCallId": "c1"})
     refusal = await client.refusal("mcpServer/resource/read", {**params, "uri": "memo://none"})
 
     text = {"uri": "memo://first", "mimeType": "text/plain", "text": "buy milk"}
@@ -220,4 +220,4 @@ async def test_streams_of_events_are_for_hosted_apps_only(stage: Stage) -> None:
     )
 
     assert refusal.message == "MCP event subscriptions are only supported for hosted apps"
-    assert await client.ask("mcpServer/event/stream/stop", {"subscriptionId": "1"}) == {}
+    assert await client.request("mcpServer/event/stream/stop", {"subscriptionId": "1"}) == {}

@@ -21,7 +21,7 @@ def write(folder: Path, description: str = "Does it") -> None:
 
 
 async def names(client: Client, cwd: Path) -> dict[str, JsonValue]:
-    (entry,) = (await client.ask("skills/list", {"cwds": [str(cwd)]}))["data"]
+    (entry,) = (await client.request("skills/list", {"cwds": [str(cwd)]}))["data"]
     return {skill["name"]: skill["description"] for skill in entry["skills"]}
 
 

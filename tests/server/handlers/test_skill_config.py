@@ -106,7 +106,7 @@ async def test_the_model_learns_which_skills_exist_and_when_that_changes(home: P
         thread_id = await client.start(cwd=str(stage.workspace))
         await client.run(thread_id)
         await client.run(thread_id)
-        await client.ask(WRITE, {"name": "two", "enabled": False})
+        await client.request(WRITE, {"name": "two", "enabled": False})
         await client.run(thread_id)
         one.unlink()
         await client.run(thread_id)
@@ -139,7 +139,7 @@ async def test_a_thread_that_is_loaded_again_does_not_repeat_the_list(home: Path
         await client.run(thread_id)
         await stage.restart()
         client = await stage.client()
-        await client.ask("thread/resume", {"threadId": thread_id})
+        await client.request("thread/resume", {"threadId": thread_id})
         await client.run(thread_id)
 
         assert len(about_skills(stage, -1)) == 1
