@@ -282,7 +282,7 @@ async def test_a_deep_call_of_a_client_tool_leaves_its_thread_readable(stage: St
     messages = await client.run(thread_id)
 
     assert [message for message in messages if message.get("method") == "item/tool/call"] == []
-    outputs = (await stage.model.asked(2)).outputs()
+    outputs = (await stage.model.wait_for_request(2)).outputs()
     assert "nested deeper than 128 levels" in json.dumps(outputs)
     await stage.restart()
     client = await stage.client()

@@ -76,7 +76,7 @@ async def test_a_turn_that_cannot_be_stored_fails_and_the_next_one_works(tmp_pat
         gate, marker = asyncio.Event(), disk.workspace / "marker"
         disk.model.plays(runs(f"touch {marker}", "call-1", gate))
         turn_id = await client.start_turn(thread_id, "first")
-        await disk.model.asked(1)
+        await disk.model.wait_for_request(1)
         disk.fill()
         gate.set()
         assert_reported(await client.end_of(turn_id), disk)

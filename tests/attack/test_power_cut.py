@@ -11,7 +11,7 @@ import pytest
 from tests.harness.power_cut import Recording, compile_recorder
 from tests.harness.processes import spawn_server
 from tests.harness.scripted import client_of, over, playing, write_script
-from tests.harness.threads import Client, said
+from tests.harness.threads import Client, text_input
 from treadle.protocol.base import JsonValue
 from treadle.store.store import Store
 from treadle.store.stored_thread import StoredThread
@@ -93,11 +93,11 @@ async def test_whatever_was_acknowledged_survives_a_power_cut(tmp_path: Path) ->
         talk = Conversation(client)
         started, answer = await talk.request("thread/start", {"cwd": str(work), **POLICY})
         thread_id = answer["thread"]["id"]
-        given = {"threadId": thread_id, "input": [said("first message")]}
+        given = {"threadId": thread_id, "input": [text_input("first message")]}
         first, answer = await talk.request("turn/start", given)
         turn_id = answer["turn"]["id"]
         question = (await client.until(ASK))[-1]
-        steer = {**given, "input": [said("steered message")], "expectedTurnId": turn_id}
+        steer = {**given, "input": [text_input("steered message")], "expectedTurnId": turn_id}
         steered, _ = await talk.request("turn/steer", steer)
         await client.peer.send({"id": question["id"], "result": {"decision": AMENDMENT}})
         await client.end_of(turn_id)

@@ -159,7 +159,7 @@ def after_first_request(at: Bench, number: int) -> During:
     """Return an action that sends a signal after the first model request."""
 
     async def act(process: asyncio.subprocess.Process) -> None:
-        await at.model.asked(1)
+        await at.model.wait_for_request(1)
         process.send_signal(number)
 
     return act
@@ -245,7 +245,7 @@ async def test_work_is_abandoned_when_stdout_is_closed(at: Bench) -> None:
     process = await start(at, "exec", *JSON, "hi", stdin=nothing, stdout=writer)
     os.close(writer)
     async with asyncio.timeout(25):
-        await at.model.asked(1)
+        await at.model.wait_for_request(1)
         os.close(reader)
         gate.set()
         _, stderr = await process.communicate()
@@ -260,7 +260,7 @@ async def test_work_continues_when_stderr_is_closed(at: Bench) -> None:
     process = await start(at, "exec", *PLAIN, "hi", stdin=nothing, stdout=pipe, stderr=writer)
     os.close(writer)
     async with asyncio.timeout(25):
-        await at.model.asked(1)
+        await at.model.wait_for_request(1)
         os.close(reader)
         gate.set()
         stdout, _ = await process.communicate()
@@ -393,7 +393,7 @@ async def test_a_thread_is_resumed_by_its_name(at: Bench) -> None:
         await client.request("thread/name/set", {"threadId": first.thread_id, "name": "the work"})
     ran = await at.run(*JSON, "resume", "the work", "two")
     assert ran.thread_id == first.thread_id
-    assert at.model.requests[2].talk()[-1] == ("user", "two")
+    assert at.model.requests[2].conversation()[-1] == ("user", "two")
 
 
 async def test_an_unknown_name_is_refused(at: Bench) -> None:

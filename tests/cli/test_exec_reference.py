@@ -294,5 +294,5 @@ async def test_both_programs_ask_the_model_the_same(tmp_path: Path, name: str) -
         async with bench(program, tmp_path) as at:
             ran = await at.run(ANYWHERE, *KNOWN, *arguments, given=given)
             assert (ran.exit_code, ran.stdout) == (0, "done\n")
-            asked[kind] = at.model.requests[0].talk()
+            asked[kind] = at.model.requests[0].conversation()
     assert asked["treadle"] == asked["reference"]

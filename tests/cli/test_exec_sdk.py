@@ -71,7 +71,7 @@ async def test_a_thread_runs_several_turns(tmp_path: Path) -> None:
     async with bench(TREADLE, tmp_path) as at:
         at.model.plays(says("first", "r1"), says("second", "r2"))
         outcome = (await play(at, "run"))["value"]
-        talk = at.model.requests[1].talk()
+        conversation = at.model.requests[1].conversation()
         originator = at.model.requests[0].headers["originator"]
     thread_id = outcome.pop("id")
     messages = [
@@ -82,7 +82,7 @@ async def test_a_thread_runs_several_turns(tmp_path: Path) -> None:
         "second": {"finalResponse": "second", "items": messages[1:], "usage": usage(20, 10)},
     }
     assert len(thread_id) == 36
-    assert talk == [("user", "one"), ("assistant", "first"), ("user", "two")]
+    assert conversation == [("user", "one"), ("assistant", "first"), ("user", "two")]
     assert originator == "codex_sdk_ts"
 
 
@@ -114,9 +114,9 @@ async def test_an_earlier_thread_is_resumed(tmp_path: Path) -> None:
         first = await at.run("--json", "--skip-git-repo-check", "one", replies=[says("1", "r1")])
         at.model.plays(says("2", "r2"))
         outcome = await play(at, "resumed", id=first.thread_id)
-        talk = at.model.requests[1].talk()
+        conversation = at.model.requests[1].conversation()
     assert outcome["value"] == {"id": first.thread_id, "finalResponse": "2"}
-    assert talk == [("user", "one"), ("assistant", "1"), ("user", "again")]
+    assert conversation == [("user", "one"), ("assistant", "1"), ("user", "again")]
 
 
 async def test_an_answer_matches_a_schema(tmp_path: Path) -> None:

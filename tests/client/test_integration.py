@@ -192,14 +192,14 @@ async def test_a_turn_accepts_more_input_while_it_runs(scene: Scene) -> None:
     async with scene.client() as client:
         thread = await client.start_thread()
         turn = await thread.start_turn("go straight")
-        await scene.model.asked(1)
+        await scene.model.wait_for_request(1)
         while not isinstance(await anext(turn), AgentMessageDelta):
             pass
         assert await turn.steer("turn left") == turn.id
         gate.set()
         result = await turn.result()
     assert result.agent_message == "turned"
-    assert scene.model.requests[-1].talk()[-1] == ("user", "turn left")
+    assert scene.model.requests[-1].conversation()[-1] == ("user", "turn left")
 
 
 async def test_a_second_turn_that_joins_the_first_ends_with_it(scene: Scene) -> None:

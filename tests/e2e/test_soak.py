@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.scripted import client_of, over, playing
-from tests.harness.threads import Client, said
+from tests.harness.threads import Client, text_input
 from treadle.engine.events import log as log_module
 from treadle.engine.threads import MAX_IDLE
 from treadle.model.scripted.script import Response, Script, plan, says, usage, waits_for
@@ -129,7 +129,7 @@ async def come_and_go(url: str, thread_id: str, count: int) -> None:
         async with over(await connect_websocket(url)) as client:
             await client.request("thread/resume", {"threadId": thread_id, "afterSeq": 0})
             if number % 3:
-                params = {"threadId": thread_id, "input": [said("go")]}
+                params = {"threadId": thread_id, "input": [text_input("go")]}
                 await client.request("turn/start", params)
 
 

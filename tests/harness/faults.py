@@ -21,7 +21,7 @@ from traceback import walk_stack
 from types import ModuleType
 
 from tests.harness.lines import in_memory
-from tests.harness.threads import Client, Refused, said
+from tests.harness.threads import Client, Refused, text_input
 from treadle.config.configuration import Configuration
 from treadle.engine.settings import RunSettings
 from treadle.model.base import Model, ModelRequest
@@ -236,7 +236,7 @@ async def _afterwards(
         refusal = await client.refusal("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
         if refusal.kind != "noActiveTurn":
             faults.append(f"interrupt: {refusal.message}")
-    given = {"threadId": thread_id, "input": [said("second")], "approvalPolicy": "never"}
+    given = {"threadId": thread_id, "input": [text_input("second")], "approvalPolicy": "never"}
     turn = (await client.request("turn/start", given))["turn"]["id"]
     last = (await client.end_of(turn))[-1]["params"]["turn"]
     if last["status"] != "completed":

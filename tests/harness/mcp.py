@@ -10,7 +10,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from tests.harness.model_server import Asked, ModelServer, Reply, calls, completed, created, done
+from tests.harness.model_server import (
+    ModelServer,
+    ReceivedRequest,
+    Reply,
+    calls,
+    completed,
+    created,
+    done,
+)
 from tests.harness.threads import Client, Stage, params_of
 from treadle.protocol.base import JsonValue
 
@@ -113,7 +121,7 @@ def offered(stage: Stage) -> list[str]:
     return tools_of(stage.model.requests[-1])
 
 
-def tools_of(request: Asked) -> list[str]:
+def tools_of(request: ReceivedRequest) -> list[str]:
     """The tools that a request offers."""
     return [tool.get("name", "") for tool in request.body["tools"]]
 

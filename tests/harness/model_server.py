@@ -31,14 +31,14 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReceivedRequest:
     """A request as it arrived."""
 
     path: str
     headers: dict[str, str]
     body: JsonValue
 
-    def said(self, *roles: str) -> list[tuple[str, str]]:
+    def messages(self, *roles: str) -> list[tuple[str, str]]:
         """The messages of these roles as pairs of role and text, all roles if none is named."""
         return [
             (item["role"], "".join(part.get("text", "") for part in item["content"]))
@@ -46,10 +46,10 @@ class Asked:
             if item["type"] == "message" and (not roles or item["role"] in roles)
         ]
 
-    def talk(self) -> list[tuple[str, str]]:
-        """What was said, without what describes the surroundings."""
-        said = self.said("user", "assistant")
-        return [pair for pair in said if "<environment_context>" not in pair[1]]
+    def conversation(self) -> list[tuple[str, str]]:
+        """The messages of the user and the assistant, without the environment context."""
+        messages = self.messages("user", "assistant")
+        return [pair for pair in messages if "<environment_context>" not in pair[1]]
 
     def outputs(self) -> dict[str, JsonValue]:
         """The outputs of tool calls, by the id of the call."""
@@ -65,7 +65,7 @@ class ModelServer:
 
     def __init__(self) -> None:
         self.replies: deque[Reply] = deque()
-        self.requests: list[Asked] = []
+        self.requests: list[ReceivedRequest] = []
         self.port = 0
         self._numbers = count(1)
         self._connections: set[asyncio.Task[None]] = set()
@@ -80,7 +80,7 @@ class ModelServer:
         """Add replies."""
         self.replies.extend(replies)
 
-    async def asked(self, number: int) -> Asked:
+    async def wait_for_request(self, number: int) -> ReceivedRequest:
         """Wait for the request of this number, counted from one."""
         async with self._arrived:
             await self._arrived.wait_for(lambda: len(self.requests) >= number)
@@ -116,7 +116,7 @@ class ModelServer:
             writer.write(_head(404, {"content-length": "0", "connection": "close"}))
             return
         async with self._arrived:
-            self.requests.append(Asked(path, headers, json.loads(raw)))
+            self.requests.append(ReceivedRequest(path, headers, json.loads(raw)))
             self._arrived.notify_all()
         reply = self.replies.popleft() if self.replies else says("done", number=next(self._numbers))
         await _send(writer, reply)

@@ -111,7 +111,7 @@ class Client:
 
     async def start_turn(self, thread_id: str, text: str = "hi", **params: JsonValue) -> str:
         """Start a turn and return its id."""
-        turn = {"threadId": thread_id, "input": [said(text)], **params}
+        turn = {"threadId": thread_id, "input": [text_input(text)], **params}
         answer = await self.request("turn/start", turn)
         turn_id: str = answer["turn"]["id"]
         return turn_id
@@ -131,7 +131,7 @@ class Client:
         return answer["thread"]
 
 
-def said(text: str) -> JsonValue:
+def text_input(text: str) -> JsonValue:
     """Text as input."""
     return {"type": "text", "text": text}
 

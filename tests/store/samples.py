@@ -58,7 +58,7 @@ def response(second: int, **item: JsonValue) -> Json:
     return line(second, "response_item", item)
 
 
-def said(second: int, role: str, text: str, **extra: JsonValue) -> Json:
+def message_line(second: int, role: str, text: str, **extra: JsonValue) -> Json:
     kind = "output_text" if role == "assistant" else "input_text"
     content = [{"type": kind, "text": text}]
     return response(second, type="message", role=role, content=content, **extra)
@@ -131,9 +131,9 @@ COMMAND: Json = {
 OLD: list[Json] = [
     session(),
     event(1, "task_started", turn_id=FIRST, model_context_window=258400),
-    said(1, "developer", "<permissions instructions>"),
+    message_line(1, "developer", "<permissions instructions>"),
     turn_context(1, FIRST),
-    said(1, "user", "look at it"),
+    message_line(1, "user", "look at it"),
     event(
         1,
         "user_message",
@@ -173,12 +173,12 @@ OLD: list[Json] = [
         item={"type": "Plan", "id": "plan", "text": "1. look"},
     ),
     event(4, "agent_message", message="seen", phase=None, memory_citation=None),
-    said(4, "assistant", "seen"),
+    message_line(4, "assistant", "seen"),
     token_count(4, 15, 15),
     event(4, "task_complete", turn_id=FIRST, last_agent_message="seen"),
     event(5, "task_started", turn_id=SECOND, model_context_window=258400),
-    said(5, "user", "stop"),
+    message_line(5, "user", "stop"),
     event(5, "user_message", message="stop", images=[], local_images=[], text_elements=[]),
-    said(6, "user", "<turn_aborted>"),
+    message_line(6, "user", "<turn_aborted>"),
     event(6, "turn_aborted", turn_id=SECOND, reason="interrupted"),
 ]

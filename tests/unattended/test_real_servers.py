@@ -73,7 +73,7 @@ async def test_4_the_defaults_are_accepted_and_turns_continue_in_one_thread(
     assert session.used == Usage(30, 0, 11, 0, 41)
     assert first.session_id != second.session_id
     assert first.session_id.startswith(f"{session.thread_id}-")
-    assert model.requests[1].talk()[-3:] == [
+    assert model.requests[1].conversation()[-3:] == [
         ("user", "hello"),
         ("assistant", "one"),
         ("user", "and on"),
@@ -157,7 +157,7 @@ async def test_a_later_run_continues_the_thread(
     report = await run_unattended("hello", options, replace(plan, max_turns=2))
     assert [each.agent_message for each in report.turns] == ["two"]
     assert report.usage == Usage(30, 0, 11, 0, 41)
-    messages = model.requests[1].talk()
+    messages = model.requests[1].conversation()
     # Without the environment context that the oldest release inserts.
     heard = [("user", "hello"), ("assistant", "one")]
     assert [each for each in messages[:-1] if each in heard] == heard

@@ -23,7 +23,7 @@ from weakincentives.prompt import (
 from weakincentives.runtime import PromptExecuted, PromptRendered, Session, ToolInvoked
 from weakincentives.runtime.session.rendered_tools import RenderedTools
 
-from tests.harness.model_server import Asked, ModelServer, Reply, model_server
+from tests.harness.model_server import ModelServer, ReceivedRequest, Reply, model_server
 from tests.harness.side_by_side import SERVERS
 from tests.harness.threads import configure
 from treadle.config.configuration import Configuration
@@ -105,7 +105,7 @@ class Log:
 class Chosen(deque[Reply]):
     """Replies that depend on the request, for models that several agents use at once."""
 
-    def __init__(self, model: ModelServer, choose: Callable[[Asked], Reply]) -> None:
+    def __init__(self, model: ModelServer, choose: Callable[[ReceivedRequest], Reply]) -> None:
         super().__init__()
         self._model = model
         self._choose = choose

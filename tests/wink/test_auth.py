@@ -13,7 +13,7 @@ from weakincentives.adapters import PromptEvaluationError
 from weakincentives.runtime import Session
 from weakincentives.skills import SkillMount
 
-from tests.harness.model_server import Asked, Reply, refuses, says
+from tests.harness.model_server import ReceivedRequest, Reply, refuses, says
 from tests.harness.threads import configure
 from tests.wink.ground import Chosen, Ground, prompt
 from treadle.protocol.base import JsonValue
@@ -44,7 +44,7 @@ def sign_in_needed(ground: Ground, *replies: Reply) -> None:
     """Make the model accept the account's credentials; the reference also sends other requests."""
     left = list(replies)
 
-    def choose(request: Asked) -> Reply:
+    def choose(request: ReceivedRequest) -> Reply:
         return left.pop(0) if request.path.endswith("/responses") else refuses(404, {})
 
     ground.model.replies = Chosen(ground.model, choose)
@@ -53,7 +53,7 @@ def sign_in_needed(ground: Ground, *replies: Reply) -> None:
     path.write_text(path.read_text("utf-8") + SIGNED_IN, "utf-8")
 
 
-def answered(ground: Ground) -> list[Asked]:
+def answered(ground: Ground) -> list[ReceivedRequest]:
     """Return the requests to the model."""
     return [each for each in ground.model.requests if each.path.endswith("/responses")]
 

@@ -13,7 +13,7 @@ from weakincentives.adapters import PromptEvaluationError
 from weakincentives.runtime import PromptExecuted, PromptRendered, TokenUsage, ToolInvoked
 from weakincentives.runtime.session.rendered_tools import RenderedTools
 
-from tests.harness.model_server import Asked, Reply, calls, says
+from tests.harness.model_server import ReceivedRequest, Reply, calls, says
 from tests.wink.ground import Chosen, Ground, Log, prompt, tool
 from treadle.protocol.base import JsonValue
 
@@ -42,7 +42,7 @@ async def test_a_prompt_gets_its_answer_and_the_session_its_events(ground: Groun
     assert executed.result == response
     assert executed.usage == TokenUsage(input_tokens=10, output_tokens=5, cached_tokens=0)
     (request,) = ground.model.requests
-    assert request.talk()[-1] == ("user", rendered.rendered_prompt)
+    assert request.conversation()[-1] == ("user", rendered.rendered_prompt)
 
 
 async def test_a_tool_of_the_prompt_is_called_and_reported_with_its_call_id(ground: Ground) -> None:
@@ -124,14 +124,14 @@ async def test_lines_longer_than_64_kilobytes_pass_in_both_directions(ground: Gr
 async def test_the_answer_of_a_sub_agent_is_not_the_prompts_answer(ground: Ground) -> None:
     """The child ends before its parent does."""
 
-    def choose(request: Asked) -> Reply:
+    def choose(request: ReceivedRequest) -> Reply:
         outputs = request.outputs()
         if "wait" in outputs:
             return says("PARENT", "end")
         if "spawn" in outputs:
             child_id = json.loads(outputs["spawn"])["agent_id"]
             return _deals(request, "wait_agent", {"targets": [child_id]}, "wait")
-        if "child-task" in str(request.talk()[-1]):
+        if "child-task" in str(request.conversation()[-1]):
             return says("CHILD")
         return _deals(request, "spawn_agent", {"message": "child-task"}, "spawn")
 
@@ -145,7 +145,7 @@ async def test_the_answer_of_a_sub_agent_is_not_the_prompts_answer(ground: Groun
     assert log.of(PromptExecuted)[0].usage == TokenUsage(40, 20, 0)
 
 
-def _deals(request: Asked, name: str, arguments: JsonValue, call_id: str) -> Reply:
+def _deals(request: ReceivedRequest, name: str, arguments: JsonValue, call_id: str) -> Reply:
     """Return a call of one of the agent tools, which the reference keeps in a namespace."""
     space = next((each for each in request.body["tools"] if each["type"] == "namespace"), None)
     reply = calls(name, arguments, call_id)

@@ -83,8 +83,8 @@ async def test_a_thread_continues_in_the_same_server_and_in_the_next(ground: Gro
     await asyncio.to_thread(adapter.close)
     await adapter.evaluate_async(prompt("Third"), session=log.session)
 
-    talk = [role for role, _ in ground.model.requests[-1].talk()]
-    assert talk == ["user", "assistant", "user", "assistant", "user"]
+    conversation = [role for role, _ in ground.model.requests[-1].conversation()]
+    assert conversation == ["user", "assistant", "user", "assistant", "user"]
     assert len({each.thread_id for each in log.session[CodexAppServerSessionState].all()}) == 1
     assert [event.usage.input_tokens for event in log.events if hasattr(event, "usage")] == [10] * 3
 
@@ -183,12 +183,12 @@ async def test_a_running_turn_is_steered_and_interrupted(ground: Ground) -> None
 
     adapter = ground.adapter(on_turn=turns.append, on_event=steer)
     evaluation = asyncio.ensure_future(adapter.evaluate_async(prompt(), session=Session()))  # noqa: TID251 - it is to be stopped from outside
-    await ground.model.asked(2)
+    await ground.model.wait_for_request(2)
     await asyncio.to_thread(turns[0].interrupt)
 
     with pytest.raises(PromptEvaluationError, match="interrupted"):
         await evaluation
-    assert ground.model.requests[1].talk()[-1] == ("user", "And say two.")
+    assert ground.model.requests[1].conversation()[-1] == ("user", "And say two.")
 
 
 async def test_cancelling_an_evaluation_interrupts_its_turn(own_ground: Ground) -> None:
@@ -198,7 +198,7 @@ async def test_cancelling_an_evaluation_interrupts_its_turn(own_ground: Ground) 
     session = Session()
 
     evaluation = asyncio.ensure_future(adapter.evaluate_async(prompt(), session=session))  # noqa: TID251 - it is to be cancelled
-    await own_ground.model.asked(1)
+    await own_ground.model.wait_for_request(1)
     evaluation.cancel()
     with pytest.raises(asyncio.CancelledError):
         await evaluation

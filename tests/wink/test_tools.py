@@ -185,7 +185,7 @@ async def test_turns_continue_until_the_task_is_done(own_ground: Ground) -> None
     )
 
     assert response.text == "Now it is."
-    assert "out.txt" in own_ground.model.requests[1].talk()[-1][1]
+    assert "out.txt" in own_ground.model.requests[1].conversation()[-1][1]
 
 
 async def test_the_agent_works_in_the_workspace(own_ground: Ground, tmp_path: Path) -> None:

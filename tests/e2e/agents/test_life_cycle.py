@@ -15,7 +15,7 @@ from tests.harness.processes import spawn_server
 from tests.harness.questions import answer, question
 from tests.harness.scripted import SECONDS, client_of, over, playing, write_script
 from tests.harness.team import Team, deeds, is_let_go, is_over, more, of, resume, spawn, wait
-from tests.harness.threads import EPILOGUE, Client, outline, params_of, said, words
+from tests.harness.threads import EPILOGUE, Client, outline, params_of, text_input, words
 from treadle.engine.tools import agents as agent_tools
 from treadle.model.base import ModelRequest
 from treadle.model.scripted.model import calls, waits_for
@@ -51,7 +51,7 @@ async def test_input_from_the_user_ends_a_wait(client: Client, team: Team) -> No
     team.plays(spawn(), wait)
     turn_id = await client.start_turn(thread_id)
     await client.until("item/started", lambda params: params["item"].get("tool") == "wait")
-    steer = {"threadId": thread_id, "expectedTurnId": turn_id, "input": [said("never mind")]}
+    steer = {"threadId": thread_id, "expectedTurnId": turn_id, "input": [text_input("never mind")]}
     await client.request("turn/steer", steer)
     messages = await client.end_of(turn_id)
     held.set()

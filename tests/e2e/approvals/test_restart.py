@@ -14,7 +14,7 @@ from tests.harness.commands import wait_until_gone
 from tests.harness.processes import spawn_server
 from tests.harness.questions import answer, question
 from tests.harness.scripted import SECONDS, client_of, over, playing, write_script
-from tests.harness.threads import Client, params_of, said, words
+from tests.harness.threads import Client, params_of, text_input, words
 from treadle.model.scripted.model import ScriptedModel
 from treadle.model.scripted.script import AnyStep, calls, says
 from treadle.protocol.base import JsonValue
@@ -231,7 +231,11 @@ async def test_input_sent_while_a_server_request_was_open_is_not_lost(
         thread_id = await client.start(cwd=str(work), **POLICY)
         turn_id = await client.start_turn(thread_id, "first")
         await question(client, ASK)
-        steered = {"threadId": thread_id, "expectedTurnId": turn_id, "input": [said("second")]}
+        steered = {
+            "threadId": thread_id,
+            "expectedTurnId": turn_id,
+            "input": [text_input("second")],
+        }
         await client.request("turn/steer", steered)
         await server.close()
     model = ScriptedModel([[says("done")]])

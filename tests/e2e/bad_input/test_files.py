@@ -14,7 +14,7 @@ import pytest
 from tests.harness.commands import commands
 from tests.harness.model_server import calls, model_server
 from tests.harness.processes import TREADLE
-from tests.harness.threads import EPILOGUE, Client, configure, outline, said, spawned
+from tests.harness.threads import EPILOGUE, Client, configure, outline, spawned, text_input
 
 PLACES = """
     .git .git/HEAD .git/config .git/commondir AGENTS.md .codex/rules/a.rules
@@ -82,7 +82,7 @@ async def test_a_pipe_in_place_of_an_image_is_rejected_by_name(home: Path, work:
         async with spawned([TREADLE, "app-server"], home) as client:
             thread_id = await client.start(cwd=str(work))
             picture = {"type": "localImage", "path": str(path)}
-            asked = {"threadId": thread_id, "input": [said("look"), picture]}
+            asked = {"threadId": thread_id, "input": [text_input("look"), picture]}
             refused = await client.refusal("turn/start", asked)
             assert await is_alive(client)
 

@@ -80,7 +80,7 @@ class Place:
         return [item["output"] for item in items if item["type"].endswith("call_output")]
 
 
-def said(text: str, **more: JsonValue) -> JsonValue:
+def says(text: str, **more: JsonValue) -> JsonValue:
     return [{"type": "says", "text": text, **more}]
 
 
@@ -106,7 +106,7 @@ def kinds(items: Sequence[BaseModel]) -> list[str]:
     return [plain(item)["type"] for item in items]
 
 
-def heard(turn: TurnHandle) -> list[tuple[str, JsonValue]]:
+def notifications_of(turn: TurnHandle) -> list[tuple[str, JsonValue]]:
     """The methods and params of all notifications of a turn."""
     messages: list[tuple[str, JsonValue]] = []
     for notification in turn.stream():
@@ -131,9 +131,9 @@ def test_a_run_returns_the_answer_the_items_and_the_usage(home: Path) -> None:
 
 
 def test_a_turn_streams_its_answer(home: Path) -> None:
-    place = Place(home, said("one two", deltas=["one", " ", "two"]))
+    place = Place(home, says("one two", deltas=["one", " ", "two"]))
     with Codex(place.config()) as codex:
-        messages = heard(codex.thread_start().turn("go"))
+        messages = notifications_of(codex.thread_start().turn("go"))
 
     deltas = [params["delta"] for method, params in messages if method == "item/agentMessage/delta"]
     assert deltas == ["one", " ", "two"]
@@ -147,11 +147,11 @@ def test_it_decodes_commands_and_patches(home: Path) -> None:
         call("exec_command", {"cmd": "echo out; ls"}),
         patch(),
         call("update_plan", steps),
-        said("done"),
+        says("done"),
     )
     with Codex(place.config()) as codex:
         thread = codex.thread_start(sandbox=Sandbox.workspace_write, cwd=str(place.folder))
-        messages = heard(thread.turn("work"))
+        messages = notifications_of(thread.turn("work"))
 
     items = [params["item"] for method, params in messages if method == "item/completed"]
     command, change = items[1:3]
@@ -204,7 +204,7 @@ def test_its_approval_handler_decides(
     home: Path, step: JsonValue, question: str, decision: JsonValue, is_done: bool
 ) -> None:
     """An empty answer, its reply to unknown requests, does not count."""
-    place = Place(home, step, said("done"))
+    place = Place(home, step, says("done"))
     with low_level(place, decision) as (client, asked):
         settle(client, place)
 
@@ -216,7 +216,7 @@ def test_its_approval_handler_decides(
 def test_a_server_request_that_it_does_not_answer_ends(home: Path) -> None:
     option = {"label": "Yes", "description": "do"}
     question = {"id": "q", "header": "H", "question": "Q?", "options": [option]}
-    place = Place(home, call("request_user_input", {"questions": [question]}), said("done"))
+    place = Place(home, call("request_user_input", {"questions": [question]}), says("done"))
     mode: JsonValue = {"mode": "plan", "settings": {"model": "scripted"}}
     with low_level(place, None) as (client, asked):
         settle(client, place, collaborationMode=mode)
@@ -232,7 +232,7 @@ def test_structured_output_reaches_the_model_and_is_returned(home: Path) -> None
         "required": ["n"],
         "additionalProperties": False,
     }
-    place = Place(home, said('{"n": 3}'))
+    place = Place(home, says('{"n": 3}'))
     with Codex(place.config()) as codex:
         result = codex.thread_start().run("count", output_schema=schema)
 
@@ -241,7 +241,7 @@ def test_structured_output_reaches_the_model_and_is_returned(home: Path) -> None
 
 
 def test_images_and_skills_reach_the_model(home: Path) -> None:
-    place = Place(home, said("seen"))
+    place = Place(home, says("seen"))
     picture, skill = place.folder / "dot.png", place.folder / "SKILL.md"
     picture.write_bytes(PIXEL)
     skill.write_text("---\nname: demo\ndescription: d\n---\nBODY\n", "utf-8")
@@ -262,7 +262,7 @@ def test_images_and_skills_reach_the_model(home: Path) -> None:
 
 
 def test_output_of_another_tool_is_not_shown_as_the_users_text(home: Path) -> None:
-    place = Place(home, said("noted"))
+    place = Place(home, says("noted"))
     with Codex(place.config()) as codex:
         result = codex.thread_start().run(ExternalMessage("the mailbox", "from outside"))
 
@@ -277,7 +277,7 @@ def test_output_of_another_tool_is_not_shown_as_the_users_text(home: Path) -> No
 
 
 def test_output_of_another_tool_joins_the_running_turn(home: Path) -> None:
-    place = Place(home, call("exec_command", {"cmd": "sleep 0.2"}), said("noted"))
+    place = Place(home, call("exec_command", {"cmd": "sleep 0.2"}), says("noted"))
     with Codex(place.config()) as codex:
         thread = codex.thread_start()
         turn = thread.turn("go")
@@ -308,7 +308,7 @@ def test_output_of_another_tool_cannot_be_mixed_with_other_input(home: Path) -> 
 
 
 def test_a_thread_continues_in_another_process(home: Path) -> None:
-    place = Place(home, said("first"))
+    place = Place(home, says("first"))
     with Codex(place.config()) as codex:
         thread = codex.thread_start(developer_instructions="Be brief.")
         thread.set_name("Mine")
@@ -334,7 +334,7 @@ def test_a_thread_continues_in_another_process(home: Path) -> None:
 
 
 def test_a_thread_is_compacted(home: Path) -> None:
-    place = Place(home, said("first"), said("the notes"), said("second"))
+    place = Place(home, says("first"), says("the notes"), says("second"))
     with Codex(place.config()) as codex:
         thread = codex.thread_start()
         thread.run("one")
@@ -350,7 +350,7 @@ def test_a_thread_is_compacted(home: Path) -> None:
 def test_turns_are_steered_and_interrupted_right_after_they_start(home: Path) -> None:
     slow: JsonValue = [{"type": "waits", "seconds": 3600}]
     sleepy = call("exec_command", {"cmd": "sleep 0.2"})
-    place = Place(home, sleepy, said("steered"), slow, slow)
+    place = Place(home, sleepy, says("steered"), slow, slow)
     with Codex(place.config()) as codex:
         thread = codex.thread_start()
         turn = thread.turn("go")
@@ -366,7 +366,7 @@ def test_turns_are_steered_and_interrupted_right_after_they_start(home: Path) ->
 
 
 def test_a_review_starts_through_the_lower_level_client(home: Path) -> None:
-    place = Place(home, said("All is well."))
+    place = Place(home, says("All is well."))
     with low_level(place, None) as (client, _):
         thread_id = client.thread_start({"cwd": str(place.folder)}).thread.id
         target: JsonValue = {"type": "custom", "instructions": "look"}
@@ -381,7 +381,7 @@ def test_a_review_starts_through_the_lower_level_client(home: Path) -> None:
 
 async def test_threads_stream_in_parallel(home: Path) -> None:
     count = 4
-    place = Place(home, *[call("exec_command", {"cmd": "true"})] * count, *[said("done")] * count)
+    place = Place(home, *[call("exec_command", {"cmd": "true"})] * count, *[says("done")] * count)
     async with asyncio.timeout(40), AsyncCodex(place.config()) as codex:
         threads = [await codex.thread_start() for _ in range(count)]
         async with asyncio.TaskGroup() as tasks:

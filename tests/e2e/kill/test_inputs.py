@@ -14,7 +14,7 @@ import pytest
 from tests.harness.processes import spawn_server
 from tests.harness.questions import answer, question
 from tests.harness.scripted import SECONDS, client_of, over, playing, write_script
-from tests.harness.threads import Client, params_of, said, words
+from tests.harness.threads import Client, params_of, text_input, words
 from treadle.model.scripted.model import ScriptedModel
 from treadle.model.scripted.script import AnyStep, Response, calls, says, waits
 from treadle.protocol.base import JsonValue
@@ -51,7 +51,7 @@ def playing_apart(home: Path, *steps: AnyStep) -> SubprocessTransport:
 
 async def steer(client: Client, thread_id: str, turn_id: str, text: str) -> None:
     """Steer a turn."""
-    params = {"threadId": thread_id, "expectedTurnId": turn_id, "input": [said(text)]}
+    params = {"threadId": thread_id, "expectedTurnId": turn_id, "input": [text_input(text)]}
     await client.request("turn/steer", params)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.harness.kills import watching_writes
 from tests.harness.scripted import client_of, playing
-from tests.harness.threads import Client, said, words
+from tests.harness.threads import Client, text_input, words
 from treadle.model.base import ModelItem
 from treadle.model.scripted.script import Response, plan, says, thinks
 from treadle.protocol.base import JsonValue
@@ -23,7 +23,7 @@ MESSAGES = {"m1": "first words", "m2": "second words"}
 
 async def say(client: Client, thread_id: str, message_id: str) -> None:
     """Send a message, possibly again, and wait for the end of its turn."""
-    params = {"input": [said(MESSAGES[message_id])], "clientUserMessageId": message_id}
+    params = {"input": [text_input(MESSAGES[message_id])], "clientUserMessageId": message_id}
     answer = await client.request("turn/start", {"threadId": thread_id, **params})
     turn = answer["turn"]
     if turn["status"] == "inProgress":

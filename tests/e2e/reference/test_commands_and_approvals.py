@@ -128,7 +128,7 @@ async def interactive(scene: Scene) -> None:
     )
     thread_id = await client.start(cwd=scene.cwd, **FREE)
     turn_id = await client.start_turn(thread_id, "go")
-    request = await scene.model.asked(2)
+    request = await scene.model.wait_for_request(2)
     del request
     await client.end_of(turn_id)
     await client.request("thread/backgroundTerminals/clean", {"threadId": thread_id})

@@ -52,8 +52,10 @@ async def test_a_thread_goes_back_and_forth_between_the_servers(
     assert [(thread["id"], thread["preview"]) for thread in listed] == [(thread_id, "first")]
     assert middle == [["first", "one"], ["second", "done"]]
     assert last == [*middle, ["third", "done"]]
-    talk = [pair for pair in model.requests[-1].talk() if not pair[1].startswith("<")]
-    assert talk == [
+    conversation = [
+        pair for pair in model.requests[-1].conversation() if not pair[1].startswith("<")
+    ]
+    assert conversation == [
         ("user", "first"),
         ("assistant", "one"),
         ("user", "second"),
@@ -76,10 +78,10 @@ async def test_a_compacted_thread_is_understood_by_the_other_server(
     async with spawned(second, home) as client:
         await go_on(client, thread_id, "second")
 
-    talk = model.requests[-1].talk()
-    assert ("assistant", "done") not in talk
-    assert any("NOTES" in text for _, text in talk)
-    assert talk[-1] == ("user", "second")
+    conversation = model.requests[-1].conversation()
+    assert ("assistant", "done") not in conversation
+    assert any("NOTES" in text for _, text in conversation)
+    assert conversation[-1] == ("user", "second")
 
 
 @pytest.mark.parametrize(("first", "second"), [(OURS, REFERENCE), (REFERENCE, OURS)])
@@ -97,7 +99,7 @@ async def test_a_thread_of_one_server_is_forked_by_the_other(
         seen = words(await client.read(forked["id"]))
 
     assert copy == seen == [["first", "done"], ["second", "done"]]
-    assert model.requests[-1].talk()[-1] == ("user", "second")
+    assert model.requests[-1].conversation()[-1] == ("user", "second")
 
 
 @pytest.mark.usefixtures("model")

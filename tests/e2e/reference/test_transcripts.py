@@ -15,7 +15,7 @@ from tests.harness.commands import session_of
 from tests.harness.model_server import calls, patches, says
 from tests.harness.repositories import git, repository
 from tests.harness.side_by_side import Scenario, Scene, compare
-from tests.harness.threads import said
+from tests.harness.threads import text_input
 from treadle.protocol.base import JsonValue
 
 Steps = Callable[[Scene], Awaitable[None]]
@@ -175,7 +175,7 @@ async def compacted(scene: Scene) -> None:
     await client.request("thread/compact/start", {"threadId": thread_id})
     turn_id = (await client.until("turn/started"))[-1]["params"]["turn"]["id"]
     await client.until("item/started")
-    steer = {"threadId": thread_id, "input": [said("x")], "expectedTurnId": turn_id}
+    steer = {"threadId": thread_id, "input": [text_input("x")], "expectedTurnId": turn_id}
     await client.refusal("turn/steer", steer)
     going.set()
     await client.end_of(turn_id)

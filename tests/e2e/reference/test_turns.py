@@ -12,7 +12,7 @@ import pytest
 
 from tests.harness.model_server import refuses, says
 from tests.harness.side_by_side import Scenario, Scene, compare
-from tests.harness.threads import said
+from tests.harness.threads import text_input
 
 
 async def plain(scene: Scene) -> None:
@@ -53,7 +53,7 @@ async def steered(scene: Scene) -> None:
     thread_id = await client.start(cwd=scene.cwd)
     turn_id = await client.start_turn(thread_id, "slow")
     await client.until("item/agentMessage/delta")
-    steer = {"threadId": thread_id, "expectedTurnId": turn_id, "input": [said("more")]}
+    steer = {"threadId": thread_id, "expectedTurnId": turn_id, "input": [text_input("more")]}
     await client.refusal("turn/steer", {**steer, "expectedTurnId": "wrong"})
     await client.refusal("turn/steer", {**steer, "expectedTurnId": ""})
     await client.refusal("turn/steer", {**steer, "input": []})
@@ -68,7 +68,7 @@ async def resumed(scene: Scene) -> None:
     await scene.client.run(thread_id, "first")
     client = await scene.reopen()
     await client.read(thread_id)
-    await client.refusal("turn/start", {"threadId": thread_id, "input": [said("x")]})
+    await client.refusal("turn/start", {"threadId": thread_id, "input": [text_input("x")]})
     await client.request("thread/resume", {"threadId": thread_id})
     await client.until("thread/goal/cleared")
     await client.run(thread_id, "second")

@@ -13,7 +13,7 @@ from tests.harness.threads import (
     Stage,
     outline,
     params_of,
-    said,
+    text_input,
     words,
 )
 
@@ -36,7 +36,7 @@ async def test_a_compaction_is_a_turn_that_takes_no_input(stage: Stage) -> None:
     assert await client.request("thread/compact/start", {"threadId": thread_id}) == {}
     begun = await client.until("item/started")
     turn_id = begun[-1]["params"]["turnId"]
-    steer = {"threadId": thread_id, "input": [said("x")], "expectedTurnId": turn_id}
+    steer = {"threadId": thread_id, "input": [text_input("x")], "expectedTurnId": turn_id}
     refused = await client.refusal("turn/steer", steer)
     gate.set()
     messages = begun + await client.end_of(turn_id)
@@ -47,11 +47,11 @@ async def test_a_compaction_is_a_turn_that_takes_no_input(stage: Stage) -> None:
     assert refused.data["codexErrorInfo"] == {"activeTurnNotSteerable": {"turnKind": "compact"}}
     asked = stage.model.requests[1].body
     assert (asked["tools"], asked["parallel_tool_calls"]) == ([], False)
-    talk = stage.model.requests[2].talk()
-    assert [role for role, _ in talk] == ["user", "user", "user"]
-    assert talk[0] == ("user", "hello there")
-    assert talk[1][1].endswith(NOTES)
-    assert talk[2] == ("user", "after")
+    conversation = stage.model.requests[2].conversation()
+    assert [role for role, _ in conversation] == ["user", "user", "user"]
+    assert conversation[0] == ("user", "hello there")
+    assert conversation[1][1].endswith(NOTES)
+    assert conversation[2] == ("user", "after")
     assert words(await client.read(thread_id)) == [
         ["hello there", "done"],
         ["contextCompaction"],
@@ -74,7 +74,7 @@ async def test_the_model_sees_the_same_after_a_compaction_and_a_restart(stage: S
 
     before, after = stage.model.requests[2].body["input"], stage.model.requests[3].body["input"]
     assert after[: len(before)] == before
-    assert stage.model.requests[3].talk()[-3:] == [
+    assert stage.model.requests[3].conversation()[-3:] == [
         ("user", "one"),
         ("assistant", "done"),
         ("user", "two"),
@@ -93,11 +93,11 @@ async def test_a_full_context_is_compacted_before_the_next_message(stage: Stage)
 
     assert outline(messages) == [*PROLOGUE[:2], *COMPACTION, *PROLOGUE[2:], *ANSWER, *EPILOGUE]
     assert outline(again) == [*PROLOGUE, *ANSWER, *EPILOGUE]
-    assert stage.model.requests[2].talk()[-2:] == [
-        ("user", stage.model.requests[2].talk()[-2][1]),
+    assert stage.model.requests[2].conversation()[-2:] == [
+        ("user", stage.model.requests[2].conversation()[-2][1]),
         ("user", "next"),
     ]
-    assert NOTES in stage.model.requests[2].talk()[-2][1]
+    assert NOTES in stage.model.requests[2].conversation()[-2][1]
 
 
 async def test_a_failed_compaction_leaves_the_thread_as_it_was(stage: Stage) -> None:
@@ -112,7 +112,7 @@ async def test_a_failed_compaction_leaves_the_thread_as_it_was(stage: Stage) -> 
     await client.run(thread_id, "after")
 
     assert failed == [FAILURE, FAILURE]
-    assert stage.model.requests[-1].talk() == [
+    assert stage.model.requests[-1].conversation() == [
         ("user", "hello"),
         ("assistant", "done"),
         ("user", "after"),

@@ -47,7 +47,7 @@ async def test_a_goal_is_pursued_turn_after_turn_until_it_is_complete(stage: Sta
     ]
     stored = (await client.request("thread/goal/get", {"threadId": thread_id}))["goal"]
     assert (stored["status"], stored["tokensUsed"]) == ("complete", 30)
-    assert "ship it" in stage.model.requests[0].talk()[-1][1]
+    assert "ship it" in stage.model.requests[0].conversation()[-1][1]
     assert len((await client.read(thread_id))["turns"]) == 3
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.harness.model_server import refuses, says
-from tests.harness.threads import Stage, params_of, said, words
+from tests.harness.threads import Stage, params_of, text_input, words
 
 
 async def test_a_message_that_is_sent_twice_counts_once(stage: Stage) -> None:
@@ -13,7 +13,7 @@ async def test_a_message_that_is_sent_twice_counts_once(stage: Stage) -> None:
     thread_id = await client.start()
     first = await client.start_turn(thread_id, "hi", clientUserMessageId="msg-1")
     messages = await client.end_of(first)
-    asked = {"threadId": thread_id, "input": [said("hi")], "clientUserMessageId": "msg-1"}
+    asked = {"threadId": thread_id, "input": [text_input("hi")], "clientUserMessageId": "msg-1"}
     again = (await client.request("turn/start", asked))["turn"]
 
     assert params_of(messages, "item/completed")[0]["item"]["clientId"] == "msg-1"
@@ -28,7 +28,7 @@ async def test_a_repeated_message_joins_its_turn_while_that_runs(stage: Stage) -
     client, other = await stage.client(), await stage.client()
     thread_id = await client.start()
     first = await client.start_turn(thread_id, "hi", clientUserMessageId="msg-1")
-    await stage.model.asked(1)
+    await stage.model.wait_for_request(1)
     again = await other.start_turn(thread_id, "hi", clientUserMessageId="msg-1")
     gate.set()
     await client.end_of(first)
@@ -41,7 +41,7 @@ async def test_an_id_with_other_content_is_a_conflict(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await client.start()
     await client.run(thread_id, "hi", clientUserMessageId="msg-1")
-    asked = {"threadId": thread_id, "input": [said("other")], "clientUserMessageId": "msg-1"}
+    asked = {"threadId": thread_id, "input": [text_input("other")], "clientUserMessageId": "msg-1"}
 
     start = await client.refusal("turn/start", asked)
     steer = await client.refusal("turn/steer", {**asked, "expectedTurnId": "any"})
@@ -56,10 +56,10 @@ async def test_a_repeated_steer_answers_the_turn_that_took_it(stage: Stage) -> N
     stage.model.plays(says("one", "m1", ["o"], gate))
     thread_id = await client.start()
     turn_id = await client.start_turn(thread_id)
-    await stage.model.asked(1)
+    await stage.model.wait_for_request(1)
     steer = {
         "threadId": thread_id,
-        "input": [said("more")],
+        "input": [text_input("more")],
         "expectedTurnId": turn_id,
         "clientUserMessageId": "msg-2",
     }
@@ -82,10 +82,10 @@ async def test_a_message_is_known_after_a_restart(stage: Stage) -> None:
     await stage.restart()
     client = await stage.client()
     await client.request("thread/resume", {"threadId": thread_id})
-    asked = {"threadId": thread_id, "input": [said("hi")], "clientUserMessageId": "msg-1"}
+    asked = {"threadId": thread_id, "input": [text_input("hi")], "clientUserMessageId": "msg-1"}
 
     again = (await client.request("turn/start", asked))["turn"]
-    conflict = await client.refusal("turn/start", {**asked, "input": [said("other")]})
+    conflict = await client.refusal("turn/start", {**asked, "input": [text_input("other")]})
 
     assert (again["id"], again["status"]) == (first, "failed")
     assert again["error"]["codexErrorInfo"] == "badRequest"

@@ -7,7 +7,16 @@ import asyncio
 import pytest
 
 from tests.harness.model_server import says
-from tests.harness.threads import ANSWER, EPILOGUE, PROLOGUE, Stage, outline, params_of, said, words
+from tests.harness.threads import (
+    ANSWER,
+    EPILOGUE,
+    PROLOGUE,
+    Stage,
+    outline,
+    params_of,
+    text_input,
+    words,
+)
 
 
 async def test_a_thread_continues_in_a_new_server_where_it_stopped(stage: Stage) -> None:
@@ -23,7 +32,7 @@ async def test_a_thread_continues_in_a_new_server_where_it_stopped(stage: Stage)
 
     unloaded = await client.read(thread_id)
     listed = (await client.request("thread/list", {}))["data"]
-    early = await client.refusal("turn/start", {**id_, "input": [said("x")]})
+    early = await client.refusal("turn/start", {**id_, "input": [text_input("x")]})
     resumed = await client.request("thread/resume", id_)
     messages = await client.settled()
     turn = await client.run(thread_id, "second")
@@ -37,7 +46,7 @@ async def test_a_thread_continues_in_a_new_server_where_it_stopped(stage: Stage)
     assert resumed["collaborationMode"]["mode"] == "default"
     assert sorted(outline(messages)) == ["thread/goal/cleared", "thread/status/changed idle"]
     assert outline(turn) == [*PROLOGUE, *ANSWER, *EPILOGUE]
-    assert [role for role, _ in stage.model.requests[1].said()] == [
+    assert [role for role, _ in stage.model.requests[1].messages()] == [
         "developer",
         "user",
         "user",
@@ -64,7 +73,7 @@ async def test_a_thread_is_resumed_with_the_model_and_effort_it_had(stage: Stage
     assert (kept["model"], kept["reasoningEffort"]) == ("mock-2", "high")
     # Naming a model gives up the stored one and its effort.
     assert (other["model"], other["reasoningEffort"]) == ("mock-3", None)
-    switch = [text for role, text in stage.model.requests[-1].said("developer")][-1]
+    switch = [text for role, text in stage.model.requests[-1].messages("developer")][-1]
     assert switch.startswith("<model_switch>")
     assert "mock-2" in switch
 
@@ -79,11 +88,11 @@ async def test_a_change_of_folder_is_reported_to_the_model(stage: Stage) -> None
     await client.run(thread_id)
 
     counts = [
-        sum("<environment_context>" in text for _, text in asked.said())
+        sum("<environment_context>" in text for _, text in asked.messages())
         for asked in stage.model.requests
     ]
     assert counts == [1, 2, 2]
-    assert f"<cwd>{other}</cwd>" in stage.model.requests[1].said("user")[-2][1]
+    assert f"<cwd>{other}</cwd>" in stage.model.requests[1].messages("user")[-2][1]
 
 
 async def test_a_thread_is_found_by_the_path_of_its_file(stage: Stage) -> None:
@@ -117,8 +126,8 @@ async def test_a_history_that_the_client_kept_begins_a_new_thread(stage: Stage) 
     thread_id = (await client.request("thread/resume", asked))["thread"]["id"]
     await client.run(thread_id, "new")
 
-    assert stage.model.requests[0].talk()[:2] == [("user", "old"), ("assistant", "yes")]
-    assert stage.model.requests[0].talk()[-1] == ("user", "new")
+    assert stage.model.requests[0].conversation()[:2] == [("user", "old"), ("assistant", "yes")]
+    assert stage.model.requests[0].conversation()[-1] == ("user", "new")
 
 
 async def test_a_resume_can_bring_a_page_of_turns_and_cursors_to_the_rest(stage: Stage) -> None:
@@ -203,7 +212,7 @@ async def test_a_fork_may_end_with_a_turn_or_before_it(stage: Stage) -> None:
     async def fork(**cut: str) -> list[list[str]]:
         forked = (await client.request("thread/fork", {"threadId": thread_id, **cut}))["thread"]
         await client.run(forked["id"], "next")
-        heard = [text for role, text in stage.model.requests[-1].talk() if role == "user"]
+        heard = [text for role, text in stage.model.requests[-1].conversation() if role == "user"]
         assert heard == [turn[0] for turn in words(forked)] + ["next"]
         return words(forked)
 
@@ -233,4 +242,4 @@ async def test_a_turn_that_its_server_did_not_finish_ends_as_interrupted(stage: 
     assert (turn["id"], turn["status"]) == (turn_id, "interrupted")
     assert turn["error"]["message"] == "the server ended while this turn was running"
     assert words(resumed) == [["doomed"]]
-    assert stage.model.requests[-1].talk()[1][1].startswith("<turn_aborted>")
+    assert stage.model.requests[-1].conversation()[1][1].startswith("<turn_aborted>")

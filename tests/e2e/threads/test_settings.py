@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.harness.model_server import Reply, completed, created, message, says
-from tests.harness.threads import EPILOGUE, PROLOGUE, Stage, outline, params_of, said, words
+from tests.harness.threads import EPILOGUE, PROLOGUE, Stage, outline, params_of, text_input, words
 from treadle.protocol.base import JsonValue
 
 PLAN_MODE: JsonValue = {"mode": "plan", "settings": {"model": "mock-model"}}
@@ -78,7 +78,7 @@ async def test_another_model_is_informed_that_it_takes_over(stage: Stage) -> Non
     await client.run(thread_id)
 
     switches = [
-        sum(text.startswith("<model_switch>") for _, text in asked.said("developer"))
+        sum(text.startswith("<model_switch>") for _, text in asked.messages("developer"))
         for asked in stage.model.requests
     ]
     assert switches == [0, 1, 1]
@@ -153,8 +153,8 @@ async def test_a_plan_in_plan_mode_is_a_separate_item(stage: Stage) -> None:
     assert "".join(deltas) == plan["text"]
     assert words(await client.read(thread_id)) == [["plan it", plan["text"], "Intro\n"]]
     await client.run(thread_id, "go")
-    assert stage.model.requests[1].talk()[1] == ("assistant", text)
-    assert "plan mode" in stage.model.requests[0].said("developer")[0][1]
+    assert stage.model.requests[1].conversation()[1] == ("assistant", text)
+    assert "plan mode" in stage.model.requests[0].messages("developer")[0][1]
 
 
 async def test_a_mode_decides_about_model_and_effort_until_they_are_changed(stage: Stage) -> None:
@@ -190,7 +190,7 @@ async def test_the_model_is_informed_when_plan_mode_ends(stage: Stage) -> None:
     default: JsonValue = {"mode": "default", "settings": {"model": "mock-model"}}
     await client.run(thread_id, "go", collaborationMode=default)
 
-    first, second = (text for _, text in stage.model.requests[1].said("developer"))
+    first, second = (text for _, text in stage.model.requests[1].messages("developer"))
     assert ("You are in plan mode" in first, "You are in default mode" in first) == (True, False)
     assert "You are in default mode" in second
 
@@ -210,7 +210,7 @@ async def test_a_second_start_changes_the_settings_of_later_requests(stage: Stag
     gate, client = asyncio.Event(), await stage.client()
     stage.model.plays(says("done", "m1", [], gate))
     thread_id = await client.start()
-    asked = {"threadId": thread_id, "input": [said("hi")], "model": "mock-2"}
+    asked = {"threadId": thread_id, "input": [text_input("hi")], "model": "mock-2"}
     first = (await client.request("turn/start", asked))["turn"]["id"]
     second = (await client.request("turn/start", {**asked, "model": "mock-3"}))["turn"]["id"]
     gate.set()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.threads import UNKNOWN_THREAD, Stage, keys, outline, params_of, said, words
+from tests.harness.threads import UNKNOWN_THREAD, Stage, keys, outline, params_of, text_input, words
 from treadle.protocol.base import JsonValue
 
 NO_ROLLOUT = f"no rollout found for thread id {UNKNOWN_THREAD}"
@@ -16,9 +16,9 @@ NOT_LOADED = f"thread not loaded: {UNKNOWN_THREAD}"
 UNKNOWN: list[tuple[str, JsonValue, str]] = [
     ("thread/read", {}, NOT_LOADED),
     ("thread/turns/list", {}, NOT_LOADED),
-    ("turn/start", {"input": [said("x")]}, NOT_FOUND),
+    ("turn/start", {"input": [text_input("x")]}, NOT_FOUND),
     ("turn/interrupt", {"turnId": "x"}, NOT_FOUND),
-    ("turn/steer", {"input": [said("x")], "expectedTurnId": "x"}, NOT_FOUND),
+    ("turn/steer", {"input": [text_input("x")], "expectedTurnId": "x"}, NOT_FOUND),
     ("turn/settings/update", {"turnId": "x"}, NOT_FOUND),
     ("thread/compact/start", {}, NOT_FOUND),
     ("thread/rollback", {"numTurns": 1}, NOT_FOUND),
@@ -246,7 +246,11 @@ async def test_an_ephemeral_thread_leaves_nothing_behind(stage: Stage) -> None:
     kept = (await client.request("thread/fork", {"threadId": thread_id}))["thread"]
     assert words(kept) == [["secret", "done"]]
     await client.run(kept["id"], "go on")
-    assert [text for _, text in stage.model.requests[-1].talk()] == ["secret", "done", "go on"]
+    assert [text for _, text in stage.model.requests[-1].conversation()] == [
+        "secret",
+        "done",
+        "go on",
+    ]
 
 
 async def test_threads_are_listed_in_pages_in_either_order(stage: Stage) -> None:
@@ -289,7 +293,7 @@ async def test_items_can_be_injected_into_what_the_model_sees(stage: Stage) -> N
     await client.run(thread_id, "hi")
 
     assert empty.message == "items must not be empty"
-    assert stage.model.requests[0].talk() == [("user", "psst"), ("user", "hi")]
+    assert stage.model.requests[0].conversation() == [("user", "psst"), ("user", "hi")]
     assert words(await client.read(thread_id)) == [["hi", "done"]]
 
 
@@ -318,7 +322,7 @@ async def test_the_last_turns_can_be_dropped_by_number_or_by_name(stage: Stage) 
     )
     assert [turn["id"] for turn in page["data"]] == [left["turns"][0]["id"]]
     await client.run(thread_id, "four")
-    assert [text for _, text in stage.model.requests[-1].talk()] == ["one", "done", "four"]
+    assert [text for _, text in stage.model.requests[-1].conversation()] == ["one", "done", "four"]
     assert words(await client.read(thread_id)) == [["one", "done"], ["four", "done"]]
     await client.request("thread/rollback", {**id_, "numTurns": 99})
     assert (await client.read(thread_id))["turns"] == []

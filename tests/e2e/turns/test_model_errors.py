@@ -123,7 +123,7 @@ async def test_a_stream_that_breaks_after_a_finished_item_goes_on_from_that_item
         *ANSWER,
         *EPILOGUE,
     ]
-    assert stage.model.requests[1].talk() == [("user", "hi"), ("assistant", "first")]
+    assert stage.model.requests[1].conversation() == [("user", "hi"), ("assistant", "first")]
     assert words(await client.read(thread_id)) == [["hi", "first", "second"]]
 
 
@@ -138,7 +138,7 @@ async def test_a_message_that_breaks_off_is_completed_as_far_as_it_came(stage: S
 
     assert words(await client.read(thread_id)) == [["hi", "never ", "whole"]]
     await client.run(thread_id, "next")
-    assert stage.model.requests[2].talk() == [
+    assert stage.model.requests[2].conversation() == [
         ("user", "hi"),
         ("assistant", "whole"),
         ("user", "next"),

@@ -5,7 +5,16 @@ from __future__ import annotations
 import asyncio
 
 from tests.harness.model_server import Reply, completed, created, done, says
-from tests.harness.threads import ANSWER, EPILOGUE, PROLOGUE, Stage, outline, params_of, said, words
+from tests.harness.threads import (
+    ANSWER,
+    EPILOGUE,
+    PROLOGUE,
+    Stage,
+    outline,
+    params_of,
+    text_input,
+    words,
+)
 
 
 async def test_a_client_does_not_receive_notifications_it_opted_out_of(stage: Stage) -> None:
@@ -50,13 +59,13 @@ async def test_a_skill_is_shown_to_the_model_before_the_message_that_names_it(
     skill = stage.workspace / "SKILL.md"
     skill.write_text("Do it well.", "utf-8")
     client = await stage.client()
-    input_ = [{"type": "skill", "name": "well", "path": str(skill)}, said("use $well")]
+    input_ = [{"type": "skill", "name": "well", "path": str(skill)}, text_input("use $well")]
     await client.run(await client.start(), input=input_)
 
-    talk = stage.model.requests[0].talk()
-    assert [role for role, _ in talk] == ["user", "user"]
-    assert "Do it well." in talk[0][1]
-    assert talk[1] == ("user", "use $well")
+    conversation = stage.model.requests[0].conversation()
+    assert [role for role, _ in conversation] == ["user", "user"]
+    assert "Do it well." in conversation[0][1]
+    assert conversation[1] == ("user", "use $well")
 
 
 async def test_context_that_a_client_adds_reaches_the_model_when_it_changes(stage: Stage) -> None:
@@ -72,7 +81,7 @@ async def test_context_that_a_client_adds_reaches_the_model_when_it_changes(stag
     changed = {"one": {"kind": "application", "value": "C"}}
     await client.run(thread_id, "z", additionalContext=changed)
 
-    assert stage.model.requests[2].said()[2:] == [
+    assert stage.model.requests[2].messages()[2:] == [
         ("developer", "<one>A</one>"),
         ("user", "<external_two>B</external_two>"),
         ("user", "x"),
@@ -125,7 +134,7 @@ async def test_turns_of_different_threads_run_at_the_same_time(stage: Stage) -> 
     client = await stage.client()
     slow, fast = await client.start(), await client.start()
     first = await client.start_turn(slow)
-    await stage.model.asked(1)
+    await stage.model.wait_for_request(1)
 
     messages = await client.run(fast)
     gate.set()

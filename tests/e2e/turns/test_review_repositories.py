@@ -13,7 +13,7 @@ import pytest
 from tests.harness.processes import spawn_server
 from tests.harness.repositories import commit, git, repository
 from tests.harness.scripted import SECONDS, client_of, over, playing, write_script
-from tests.harness.threads import EPILOGUE, Client, outline, params_of, said
+from tests.harness.threads import EPILOGUE, Client, outline, params_of, text_input
 from treadle.model.base import ModelRequest
 from treadle.model.scripted.model import ScriptedModel, calls, waits_for
 from treadle.model.scripted.script import Response
@@ -170,7 +170,7 @@ async def test_a_running_review_takes_no_second_message(home: Path, workspace: P
         thread_id = await client.start(cwd=str(workspace))
         params = {"threadId": thread_id, "target": CURRENT}
         turn_id = (await client.request("review/start", params))["turn"]["id"]
-        message = {"threadId": thread_id, "input": [said("also this")]}
+        message = {"threadId": thread_id, "input": [text_input("also this")]}
         refused = await client.refusal("turn/start", message)
         done.set()
         await client.end_of(turn_id)

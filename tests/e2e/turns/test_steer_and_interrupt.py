@@ -15,7 +15,7 @@ from tests.harness.threads import (
     Stage,
     outline,
     params_of,
-    said,
+    text_input,
     words,
 )
 
@@ -37,7 +37,7 @@ async def test_steering_is_refused_when_nothing_runs(stage: Stage) -> None:
     thread_id = await client.start()
 
     async def steer(**params: str) -> tuple[int, str, str | None]:
-        asked = {"threadId": thread_id, "input": [said("more")], **params}
+        asked = {"threadId": thread_id, "input": [text_input("more")], **params}
         refused = await client.refusal("turn/steer", asked)
         return refused.code, refused.message, refused.kind
 
@@ -62,7 +62,7 @@ async def test_a_steer_is_taken_up_after_the_current_response_and_nothing_is_los
     """Upstream 0.118; 0.163 cuts the answer off."""
     gate, client = asyncio.Event(), await stage.client()
     thread_id, turn_id = await slow_turn(stage, client, gate)
-    steer = {"threadId": thread_id, "input": [said("more")], "expectedTurnId": turn_id}
+    steer = {"threadId": thread_id, "input": [text_input("more")], "expectedTurnId": turn_id}
 
     wrong = await client.refusal("turn/steer", {**steer, "expectedTurnId": "wrong"})
     empty = await client.refusal("turn/steer", {**steer, "input": []})
@@ -75,7 +75,7 @@ async def test_a_steer_is_taken_up_after_the_current_response_and_nothing_is_los
     assert answer == {"turnId": turn_id}
     first = ["item/completed agentMessage", "thread/tokenUsage/updated"]
     assert outline(messages) == [*first, *MESSAGE, *ANSWER, *EPILOGUE]
-    assert stage.model.requests[1].talk() == [
+    assert stage.model.requests[1].conversation() == [
         ("user", "slow"),
         ("assistant", "part one"),
         ("user", "more"),
@@ -96,7 +96,7 @@ async def test_a_second_start_joins_the_active_turn_and_returns_its_id(stage: St
     assert joined == turn_id
     assert status == {"type": "active", "activeFlags": []}
     assert outline(messages)[2:4] == MESSAGE
-    assert stage.model.requests[1].talk()[-1] == ("user", "second start")
+    assert stage.model.requests[1].conversation()[-1] == ("user", "second start")
 
 
 async def test_a_thread_cannot_be_rolled_back_while_a_turn_runs(stage: Stage) -> None:
@@ -156,9 +156,9 @@ async def test_an_interrupted_turn_keeps_its_text_and_informs_the_model(stage: S
     assert wrong.message == f"expected active turn id wrong but found {turn_id}"
     assert outline(messages) == ["item/completed agentMessage", *INTERRUPTED]
     assert messages[-1]["params"]["turn"]["error"] is None
-    talk = stage.model.requests[1].talk()
-    assert [role for role, _ in talk] == ["user", "user", "user"]
-    assert talk[1][1].startswith("<turn_aborted>")
+    conversation = stage.model.requests[1].conversation()
+    assert [role for role, _ in conversation] == ["user", "user", "user"]
+    assert conversation[1][1].startswith("<turn_aborted>")
     assert words(await client.read(thread_id)) == [["slow", "part"], ["after", "done"]]
 
 
@@ -195,14 +195,14 @@ async def test_a_steer_that_comes_with_an_interrupt_is_kept_for_the_next_turn(
     """Ours: the user's message is delivered, though the turn that took it was stopped."""
     client = await stage.client()
     thread_id, turn_id = await slow_turn(stage, client, asyncio.Event())
-    steer = {"threadId": thread_id, "input": [said("more")], "expectedTurnId": turn_id}
+    steer = {"threadId": thread_id, "input": [text_input("more")], "expectedTurnId": turn_id}
     await client.request("turn/steer", steer)
     await client.request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
     messages = await client.end_of(turn_id)
     await client.run(thread_id, "after")
 
     assert outline(messages) == ["item/completed agentMessage", *MESSAGE, *INTERRUPTED]
-    assert [text for _, text in stage.model.requests[1].talk()][1] == "more"
+    assert [text for _, text in stage.model.requests[1].conversation()][1] == "more"
 
 
 async def test_a_call_without_output_gets_one_when_its_turn_is_interrupted(stage: Stage) -> None:
@@ -272,7 +272,7 @@ async def test_a_running_turn_can_be_adjusted_without_changing_later_ones(stage:
 
     applied = await client.request("turn/settings/update", change)
     late = await client.request("turn/settings/update", {**change, "turnId": "another"})
-    steer = {"threadId": thread_id, "input": [said("more")], "expectedTurnId": turn_id}
+    steer = {"threadId": thread_id, "input": [text_input("more")], "expectedTurnId": turn_id}
     await client.request("turn/steer", steer)
     gate.set()
     await client.end_of(turn_id)

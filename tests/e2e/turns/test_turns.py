@@ -15,7 +15,7 @@ from tests.harness.threads import (
     keys,
     outline,
     params_of,
-    said,
+    text_input,
 )
 from treadle.protocol.base import JsonValue
 
@@ -132,7 +132,7 @@ async def test_a_turn_has_the_same_ids_and_keys_from_its_answer_to_its_end(
     """Upstream: the answer has no times, the start one, the end both and the last message."""
     client = await stage.client()
     thread_id = await client.start()
-    asked = {"threadId": thread_id, "input": [said("hi")]}
+    asked = {"threadId": thread_id, "input": [text_input("hi")]}
 
     promised = (await client.request("turn/start", asked))["turn"]
     messages = await client.end_of(promised["id"])
@@ -204,10 +204,10 @@ async def test_the_second_request_carries_the_whole_conversation_and_the_context
     await client.run(thread_id, "one")
     await client.run(thread_id, "two")
 
-    said_ = stage.model.requests[1].said()
+    messages = stage.model.requests[1].messages()
 
-    assert [role for role, _ in said_] == ["developer", "user", "user", "assistant", "user"]
-    assert stage.model.requests[1].talk() == [
+    assert [role for role, _ in messages] == ["developer", "user", "user", "assistant", "user"]
+    assert stage.model.requests[1].conversation() == [
         ("user", "one"),
         ("assistant", "done"),
         ("user", "two"),
@@ -266,7 +266,7 @@ async def test_images_and_a_schema_reach_the_model_with_what_else_the_turn_overr
     thread_id = await client.start(cwd=str(stage.workspace))
     stage.model.plays(says('{"a": "b"}', "m1"))
     input_ = [
-        said("look"),
+        text_input("look"),
         {"type": "image", "url": "https://e.com/a.png"},
         {"type": "localImage", "path": str(picture)},
     ]

@@ -144,7 +144,7 @@ async def test_headers_and_tokens_come_from_the_configuration_and_the_environmen
     client = await stage.client()
     await client.start()
     # The model's own server stands in: it is not an MCP server, but it keeps what it received.
-    sent = (await stage.model.asked(1)).headers
+    sent = (await stage.model.wait_for_request(1)).headers
 
     names = ("authorization", "x-plain", "x-tenant", "x-absent")
     assert [sent.get(name) for name in names] == ["Bearer t0ken", "yes", "acme", None]

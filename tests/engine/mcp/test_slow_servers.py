@@ -106,14 +106,14 @@ async def test_tools_of_a_slow_server_are_in_the_next_request_of_the_same_turn(
     reply = calls("update_plan", {"plan": []})
     stage.model.plays(Reply([reply.steps[0], waiting, *reply.steps[1:]]))
     turn_id = await client.start_turn(thread_id)
-    await stage.model.asked(1)
+    await stage.model.wait_for_request(1)
     gate.write_text("go\n")
     await settled(client, "slow")
     waiting.set()
     await client.end_of(turn_id)
 
     named = ["mcp__slow__echo" in tools_of(request) for request in stage.model.requests]
-    heard = ["Be kind to" in str(request.said("developer")) for request in stage.model.requests]
+    heard = ["Be kind to" in str(request.messages("developer")) for request in stage.model.requests]
     assert (named, heard) == ([False, True], [False, True])
 
 

@@ -122,7 +122,7 @@ async def test_instructions_of_a_server_reach_the_model_once(stage: Stage) -> No
     await client.run(thread_id)
     await client.run(thread_id)
 
-    said = [text for _, text in stage.model.requests[-1].said("developer") if "Be kind" in text]
+    said = [text for _, text in stage.model.requests[-1].messages("developer") if "Be kind" in text]
     tag = "mcp_server_instructions"
     assert said == [f'<{tag} server="mini">\nBe kind to this server.\n</{tag}>']
 

@@ -66,7 +66,7 @@ async def test_a_user_command_is_a_separate_turn(home: Path) -> None:
         assert (b.stage.workspace / "written").read_text() == "one\n"
 
         await b.client.run(b.thread_id, "after")
-        (_, heard), (_, after) = b.stage.model.requests[-1].talk()
+        (_, heard), (_, after) = b.stage.model.requests[-1].conversation()
         assert re.fullmatch(words(script, 4, "two\n"), heard)
         assert after == "after"
 
@@ -86,9 +86,9 @@ async def test_a_user_command_during_a_turn_joins_it_and_causes_a_model_request(
         gate.set()
         messages = await b.client.end_of(turn_id)
 
-    talk = [text for _, text in b.stage.model.requests[-1].talk()]
-    assert talk[:2] == ["hi", "late"]
-    assert re.fullmatch(words("echo aux", 0, "aux\n"), talk[2])
+    conversation = [text for _, text in b.stage.model.requests[-1].conversation()]
+    assert conversation[:2] == ["hi", "late"]
+    assert re.fullmatch(words("echo aux", 0, "aux\n"), conversation[2])
     assert outline(messages)[-2:] == EPILOGUE
 
 
@@ -124,7 +124,7 @@ async def test_an_interrupt_stops_the_command(home: Path) -> None:
         assert outline(messages)[-1] == "turn/completed interrupted"
         wait_until_gone(child)
         await b.client.run(b.thread_id, "after")
-        heard = [text for _, text in b.stage.model.requests[-1].talk()]
+        heard = [text for _, text in b.stage.model.requests[-1].conversation()]
         assert re.fullmatch(words(script, -1, f"{child}\n"), heard[0])
         assert heard[1].startswith("<turn_aborted>")
 
@@ -153,7 +153,7 @@ async def test_input_given_meanwhile_goes_to_the_model_afterwards(home: Path) ->
         messages = await b.client.end_of(turn_id)
 
     assert outline(messages)[-2:] == EPILOGUE
-    heard = [text for _, text in b.stage.model.requests[-1].talk()]
+    heard = [text for _, text in b.stage.model.requests[-1].conversation()]
     assert re.fullmatch(words(script, 0, "made\n"), heard[0])
     assert heard[1:] == ["and then"]
 

@@ -18,7 +18,7 @@ from tests.store.samples import (
     Json,
     event,
     line,
-    said,
+    message_line,
     seconds_at,
     session,
     token_count,
@@ -205,7 +205,7 @@ def test_a_rollback_and_a_compaction_of_the_old_reference(store: Store) -> None:
     rolled = [*OLD, event(7, "thread_rolled_back", num_turns=1)]
     short = message("user", "short")
     compacted = line(8, "compacted", {"message": "s", "replacement_history": [short]})
-    samples.write(store.home, THREAD, [*rolled, compacted, said(9, "user", "more")])
+    samples.write(store.home, THREAD, [*rolled, compacted, message_line(9, "user", "more")])
 
     stored = store.read(THREAD)
     assert [turn.id for turn in stored.turns] == [FIRST]
@@ -214,8 +214,8 @@ def test_a_rollback_and_a_compaction_of_the_old_reference(store: Store) -> None:
 
 def test_turns_without_a_start_begin_with_the_users_message(store: Store) -> None:
     """As in files of the first versions."""
-    lines = [session(), said(1, "user", "one"), event(1, "user_message", message="one")]
-    lines += [event(2, "agent_message", message="1"), said(2, "assistant", "1")]
+    lines = [session(), message_line(1, "user", "one"), event(1, "user_message", message="one")]
+    lines += [event(2, "agent_message", message="1"), message_line(2, "assistant", "1")]
     samples.write(store.home, THREAD, lines)
 
     (turn,) = store.read(THREAD).turns
@@ -238,7 +238,7 @@ NEW: list[Json] = numbered(
     [
         session(history_mode="paginated", session_id=THREAD, cli_version="0.163.0"),
         event(1, "task_started", turn_id=FIRST, root_turn_id=FIRST, started_at=seconds_at(1)),
-        said(
+        message_line(
             1, "user", "one", internal_chat_message_metadata_passthrough={"turn_id": FIRST}, id="m"
         ),
         completed(1, FIRST, {"type": "UserMessage", "id": "u1", "content": text_input("one")}),
@@ -263,7 +263,7 @@ NEW: list[Json] = numbered(
             FIRST,
             {"type": "AgentMessage", "id": "a1", "content": [{"type": "Text", "text": "1"}]},
         ),
-        said(2, "assistant", "1"),
+        message_line(2, "assistant", "1"),
         line(2, "token_usage_record", {"response_id": "resp-1", "turn_id": FIRST}),
         token_count(2, 15, 15),
         event(
@@ -275,7 +275,7 @@ NEW: list[Json] = numbered(
             duration_ms=88,
         ),
         event(3, "task_started", turn_id=SECOND, root_turn_id=FIRST, started_at=seconds_at(3)),
-        said(3, "user", "two"),
+        message_line(3, "user", "two"),
         completed(3, SECOND, {"type": "UserMessage", "id": "u2", "content": text_input("two")}),
         completed(3, SECOND, {"type": "ContextCompaction", "id": "x"}),
         completed(3, SECOND, {"type": "Hologram", "id": "h"}),
@@ -359,7 +359,7 @@ def test_a_fork_begins_in_the_file_of_its_source(store: Store) -> None:
     cut = len(b"\n".join(source.read_bytes().split(b"\n")[:12])) + 1
     begun = fork_of(cut, 12, forked_from_id=THREAD)
     more = event(9, "task_started", turn_id="t9", started_at=seconds_at(9))
-    samples.write(store.home, FORK, numbered([begun, more, said(9, "user", "forked")], 12))
+    samples.write(store.home, FORK, numbered([begun, more, message_line(9, "user", "forked")], 12))
 
     stored = store.read(FORK)
     assert stored.turns[:1] == NEW_TURNS[:1]
@@ -372,7 +372,7 @@ def test_a_fork_begins_in_the_file_of_its_source(store: Store) -> None:
 def test_a_fork_without_its_source_is_read_as_far_as_possible(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lines = numbered([fork_of(100, 12), said(9, "user", "forked")], 12)
+    lines = numbered([fork_of(100, 12), message_line(9, "user", "forked")], 12)
     samples.write(store.home, FORK, lines)
 
     assert store.read(FORK).history == [message("user", "forked")]
@@ -385,7 +385,7 @@ def test_a_revert_continues_in_a_second_file(store: Store) -> None:
     second = samples.write(
         store.home,
         THREAD,
-        numbered([fork_of(cut, 12, id=THREAD), said(9, "user", "instead")], 12),
+        numbered([fork_of(cut, 12, id=THREAD), message_line(9, "user", "instead")], 12),
         suffix="_0199c3a0-2222-7000-8000-000000000001",
     )
 
