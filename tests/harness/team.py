@@ -89,7 +89,7 @@ def is_over(thread_id: str) -> Callable[[JsonValue], bool]:
     return lambda params: params["threadId"] == thread_id
 
 
-def is_let_go(thread_id: str) -> Callable[[JsonValue], bool]:
+def is_unloaded(thread_id: str) -> Callable[[JsonValue], bool]:
     """A condition for the unloading of a thread."""
     return lambda params: params == {"threadId": thread_id, "status": {"type": "notLoaded"}}
 

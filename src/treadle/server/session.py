@@ -147,7 +147,7 @@ class ClientSession:
             self._former[thread_id] = followed.subscription
         # The client may still answer open requests, but no longer blocks them: the others decide.
         for number in list(self._open_requests):
-            followed.thread.server_requests.let_go(number, self)
+            followed.thread.server_requests.release(number, self)
         self.server.threads.remove_subscriber(followed.thread)
         for child in self.server.threads.agents.open_threads(followed.thread):
             self.unsubscribe(child.id)
@@ -235,7 +235,7 @@ class ClientSession:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             thread.server_requests.refuse(number, str(error), self.name, "nonsense")
         finally:
-            thread.server_requests.let_go(number, self)
+            thread.server_requests.release(number, self)
 
     def _stop_waiting(self, number: RequestId) -> None:
         """Stop waiting for an answer: another client gave one, or none is needed."""

@@ -359,7 +359,7 @@ class Store:
         """
         self._catalog.find(thread_id)
         with self._catalog.leased(thread_id):
-            self._catalog.let_go(thread_id)
+            self._catalog.forget(thread_id)
             for path in self._catalog.files_of(thread_id):
                 path.unlink(missing_ok=True)
                 self._catalog.removed(thread_id, path)

@@ -16,8 +16,8 @@ from tests.harness.team import (
     Team,
     close,
     deeds,
-    is_let_go,
     is_over,
+    is_unloaded,
     more,
     of,
     resume,
@@ -224,7 +224,7 @@ async def test_interrupting_a_parent_closes_its_children(
         await client.until("turn/started", is_over(child_id))
     await client.request("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
     # The order varies: they are events of two threads.
-    messages = await client.until("thread/status/changed", is_let_go(child_id))
+    messages = await client.until("thread/status/changed", is_unloaded(child_id))
     if "turn/completed interrupted" not in outline(of(messages, thread_id)):
         messages += await client.until("turn/completed", is_over(thread_id))
 
@@ -326,7 +326,7 @@ async def test_children_are_closed_with_a_parent_that_has_no_subscribers(
     team.plays(spawn(), wait)
     await client.run(thread_id)
     await client.request("thread/unsubscribe", {"threadId": thread_id})
-    await client.until("thread/status/changed", is_let_go(team.child_id))
+    await client.until("thread/status/changed", is_unloaded(team.child_id))
 
     assert server.threads.loaded_ids() == []
 

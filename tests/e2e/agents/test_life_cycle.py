@@ -14,7 +14,7 @@ import pytest
 from tests.harness.processes import spawn_server
 from tests.harness.questions import answer, question
 from tests.harness.scripted import SECONDS, client_of, over, playing, write_script
-from tests.harness.team import Team, deeds, is_let_go, is_over, more, of, resume, spawn, wait
+from tests.harness.team import Team, deeds, is_over, is_unloaded, more, of, resume, spawn, wait
 from tests.harness.threads import EPILOGUE, Client, outline, params_of, text_input, words
 from treadle.engine.tools import agents as agent_tools
 from treadle.model.base import ModelRequest
@@ -245,7 +245,7 @@ async def test_a_child_that_its_clients_unsubscribed_from_accepts_more_input(
     team.plays(spawn(), wait)
     await client.run(thread_id)
     await client.request("thread/unsubscribe", {"threadId": team.child_id})
-    await client.until("thread/status/changed", is_let_go(team.child_id))
+    await client.until("thread/status/changed", is_unloaded(team.child_id))
     team.plays(more(team.child_id), wait(team.child_id))
     messages = await client.run(thread_id)
 

@@ -15,7 +15,18 @@ import pytest
 from tests.harness.processes import spawn_server
 from tests.harness.questions import answer, question
 from tests.harness.scripted import SECONDS, client_of, over, playing, write_script
-from tests.harness.team import Team, close, deeds, is_let_go, is_over, more, of, resume, spawn, wait
+from tests.harness.team import (
+    Team,
+    close,
+    deeds,
+    is_over,
+    is_unloaded,
+    more,
+    of,
+    resume,
+    spawn,
+    wait,
+)
 from tests.harness.threads import Client, params_of, words
 from treadle.model.scripted.model import calls, waits_for
 from treadle.model.scripted.script import Response
@@ -171,7 +182,7 @@ async def test_a_resumed_child_is_closed_with_its_parent(home: Path, team: Team)
         team.plays(resume(child_id), more(child_id), wait(child_id))
         await client.run(thread_id)
         await client.request("thread/unsubscribe", {"threadId": thread_id})
-        await client.until("thread/status/changed", is_let_go(thread_id))
+        await client.until("thread/status/changed", is_unloaded(thread_id))
         await client.request("thread/resume", {"threadId": thread_id})
         team.plays(spawn(), wait)
         messages = await client.run(thread_id)

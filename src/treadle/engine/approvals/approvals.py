@@ -144,7 +144,7 @@ class Approvals:
 
     def has_pending_retry(self, turn: ActiveTurn, request: CommandRequest) -> bool:
         """Whether an earlier server process requested a retry of this command."""
-        return self._thread.server_requests.was_left(turn, request.call_id + RETRY)
+        return self._thread.server_requests.was_left_open(turn, request.call_id + RETRY)
 
     async def retry(
         self, turn: ActiveTurn, request: CommandRequest, *, before: Callable[[], None] | None = None
@@ -240,7 +240,7 @@ class Approvals:
         params = self._command_params(turn, request, rules, reason)
         accept = CommandExecutionRequestApprovalResponse("accept")
         try:
-            answer = await self._thread.server_requests.ask(
+            answer = await self._thread.server_requests.send(
                 ITEM_COMMAND_EXECUTION_REQUEST_APPROVAL,
                 params,
                 turn=turn,
@@ -338,7 +338,7 @@ class Approvals:
         before: Callable[[], None],
     ) -> None:
         try:
-            answer = await self._thread.server_requests.ask(
+            answer = await self._thread.server_requests.send(
                 ITEM_FILE_CHANGE_REQUEST_APPROVAL,
                 params,
                 turn=turn,

@@ -263,7 +263,7 @@ class HostApprovals:
         )
         accept = CommandExecutionRequestApprovalResponse("accept")
         try:
-            answer = await thread.server_requests.ask(
+            answer = await thread.server_requests.send(
                 ITEM_COMMAND_EXECUTION_REQUEST_APPROVAL,
                 params,
                 turn=turn,

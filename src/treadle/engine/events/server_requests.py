@@ -95,7 +95,7 @@ class ServerRequests:
     _by_number: dict[int, ServerRequest] = field(default_factory=dict)
     _is_suspended: bool = False
 
-    async def ask(
+    async def send(
         self,
         method: Request[P, R],
         params: P,
@@ -186,7 +186,7 @@ class ServerRequests:
             request.by = by
             request.refusal = ServerRequestRefused(reason, kind)
 
-    def let_go(self, request_id: int, holder: object) -> None:
+    def release(self, request_id: int, holder: object) -> None:
         """Register that a client will no longer answer the request."""
         request = self._by_number.get(request_id)
         if request is None:
@@ -209,14 +209,7 @@ class ServerRequests:
             if not request.is_resumable:
                 self._void(request)
 
-    def was_left_open(self, turn_id: str, call_id: str) -> bool:
-        """Whether an earlier server waited for an answer to this call."""
-        return any(
-            record.turn_id == turn_id and (record.call_id or record.id) == call_id
-            for record in self.left_open.values()
-        )
-
-    def was_left(self, turn: ActiveTurn, key: str) -> bool:
+    def was_left_open(self, turn: ActiveTurn, key: str) -> bool:
         """Whether an earlier server waited for an answer to this request."""
         return f"{turn.id}/{key}" in self.left_open
 

@@ -135,7 +135,7 @@ async def _ask(
     limits = thread.settings.asks
     at_deadline = limits.decision if limits is not None else "decline"
     try:
-        return await thread.server_requests.ask(
+        return await thread.server_requests.send(
             MCP_SERVER_ELICITATION_REQUEST,
             FormMcpServerElicitationRequestParams(
                 server_name=server,

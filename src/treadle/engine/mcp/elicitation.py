@@ -40,7 +40,7 @@ async def elicit(
     if request is None:
         return DECLINED
     try:
-        answer = await thread.server_requests.ask(
+        answer = await thread.server_requests.send(
             MCP_SERVER_ELICITATION_REQUEST,
             request,
             turn=turn,

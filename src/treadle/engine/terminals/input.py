@@ -89,7 +89,7 @@ async def _ask(thread: LoadedThread, turn: ActiveTurn, request: InputRequest, re
     )
     accept = CommandExecutionRequestApprovalResponse("accept")
     try:
-        answer = await thread.server_requests.ask(
+        answer = await thread.server_requests.send(
             ITEM_COMMAND_EXECUTION_REQUEST_APPROVAL,
             params,
             turn=turn,

@@ -121,7 +121,7 @@ class RequestUserInput:
             auto_resolution_ms=limit,
         )
         try:
-            answer = await self._thread.server_requests.ask(
+            answer = await self._thread.server_requests.send(
                 ITEM_TOOL_REQUEST_USER_INPUT,
                 params,
                 turn=turn,

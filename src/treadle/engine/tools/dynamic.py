@@ -113,7 +113,7 @@ class DynamicTool:
         self, turn: ActiveTurn, item: DynamicToolCallThreadItem
     ) -> DynamicToolCallResponse:
         limit = self._tool.deadline_ms
-        return await self._thread.server_requests.ask(
+        return await self._thread.server_requests.send(
             ITEM_TOOL_CALL,
             DynamicToolCallParams(
                 arguments=item.arguments,

@@ -153,7 +153,7 @@ class RequestPermissions:
             reason=reason,
         )
         try:
-            return await self._thread.server_requests.ask(
+            return await self._thread.server_requests.send(
                 ITEM_PERMISSIONS_REQUEST_APPROVAL,
                 params,
                 turn=turn,

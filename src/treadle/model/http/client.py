@@ -117,7 +117,7 @@ class ProviderEndpoint:
                 raise
             finally:
                 if is_whole:
-                    self._let_go(answer)
+                    self._keep_connection(answer)
                 else:
                     answer.close()
 
@@ -166,7 +166,7 @@ class ProviderEndpoint:
             await self._session.close()
             self._session = None
 
-    def _let_go(self, answer: ResponseBody) -> None:
+    def _keep_connection(self, answer: ResponseBody) -> None:
         """Keep the connection once the end of the body has arrived: the response is complete."""
         answer.linger()
         self._lingering = {known for known in (*self._lingering, answer) if not known.is_closed}

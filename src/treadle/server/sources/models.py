@@ -77,9 +77,9 @@ class ConfiguredModels:
         for key in idle[: len(self._models) - MAX_KEPT + 1]:
             model = self._models.pop(key)
             self._leaving.append(model)
-            self._tasks.spawn(self._let_go(model), f"close {model.provider_id}")
+            self._tasks.spawn(self._close(model), f"close {model.provider_id}")
 
-    async def _let_go(self, model: Model) -> None:
+    async def _close(self, model: Model) -> None:
         await model.close()
         self._leaving.remove(model)
 

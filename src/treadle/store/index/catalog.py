@@ -275,7 +275,7 @@ class Catalog:
         journals = (held.journal for held in list(self._held.values()))
         return next((j.pending for j in journals if j.path == str(path)), None)
 
-    def let_go(self, thread_id: str) -> None:
+    def forget(self, thread_id: str) -> None:
         """Stop following a deleted thread, and ignore later entries."""
         held = self._held.pop(thread_id, None)
         if held is not None:
