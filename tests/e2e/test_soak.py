@@ -118,7 +118,7 @@ async def test_many_short_lived_clients_leave_nothing(home: Path) -> None:
             assert await settled_tasks(server) == before
             assert len(server.sessions) == 1
             assert watchers(server) == 1
-            assert server.threads.broadcasts.watchers == 1
+            assert server.threads.services.broadcasts.watchers == 1
             # Each thread that reads the index opens it; there are few of them.
             assert open_files() - files < 20
             serving.cancel()

@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from treadle.engine.services import EngineServices, EngineSources
 from treadle.engine.settings import RunSettings
 from treadle.engine.thread import LoadedThread
 from treadle.engine.threads import Threads
@@ -70,7 +71,7 @@ def models() -> OneModel:
 @pytest.fixture
 async def threads(home: Path, models: OneModel) -> AsyncIterator[Threads]:
     """The threads of a fresh home."""
-    threads = Threads(Store(home), models, home=home)
+    threads = Threads(Store(home), EngineServices(home, EngineSources(models=models)))
     yield threads
     await threads.close()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from treadle.engine.errors import EngineError
+from treadle.engine.services import EngineServices, EngineSources
 from treadle.engine.settings import RunSettings
 from treadle.engine.thread import LoadedThread
 from treadle.engine.threads import Threads
@@ -91,7 +92,7 @@ class Crowd:
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_every_turn_ends_once_and_every_message_counts_once(home: Path, seed: int) -> None:
-    threads = Threads(Store(home), Moody(seed), home=home)
+    threads = Threads(Store(home), EngineServices(home, EngineSources(models=Moody(seed))))
     settings = RunSettings(model="scripted", model_provider="scripted", cwd="/")
     thread = threads.start(settings, describe=lambda meta: meta)
     crowd = Crowd(thread, seed)
@@ -103,7 +104,7 @@ async def test_every_turn_ends_once_and_every_message_counts_once(home: Path, se
     events = [event.params for event in thread.journal.read(0)]
     begun = [each.turn.id for each in events if isinstance(each, TurnStartedNotification)]
     over = [each.turn.id for each in events if isinstance(each, TurnCompletedNotification)]
-    turns = await threads.turns(thread)
+    turns = await threads.stored.turns(thread)
     published = Counter(
         part.text
         for turn in turns
@@ -114,7 +115,7 @@ async def test_every_turn_ends_once_and_every_message_counts_once(home: Path, se
     )
     in_history = Counter(
         part["text"]
-        for item in thread.history.items
+        for item in thread.context.history.items
         if item.get("role") == "user"
         for part in item["content"]
         if part["text"].startswith("message ")

@@ -117,10 +117,10 @@ async def test_a_change_during_a_subscribe_or_unsubscribe_is_delivered_once(
         if is_subscribed_first:
             session.subscribe(thread, thread.log.last_seq)
             await other.settled()
-            thread.set_status(SystemErrorThreadStatus())
+            thread.state.set_status(SystemErrorThreadStatus())
             session.unsubscribe(thread_id)
         else:
-            thread.set_status(SystemErrorThreadStatus())
+            thread.state.set_status(SystemErrorThreadStatus())
             session.subscribe(thread, thread.log.last_seq)
         assert outline(await other.settled()) == ["thread/status/changed systemError"]
 
@@ -143,5 +143,5 @@ async def test_a_client_that_has_missed_broadcasts_is_disconnected(
     monkeypatch.setattr(log_module, "MAX_ANNOUNCED", 2)
     async with playing(home, SAME) as server, client_of(server) as client:
         for _ in range(9):
-            server.threads.broadcast(n.THREAD_CLOSED, ThreadClosedNotification("t"))
+            server.threads.services.broadcast(n.THREAD_CLOSED, ThreadClosedNotification("t"))
         assert await client.peer.receive_all() == []

@@ -31,14 +31,14 @@ def end_turn(thread: LoadedThread, turn: ActiveTurn, step: Step, error: TurnErro
     """
     if turn.is_suspended:
         turn.ended.set()
-        thread.turn = None
+        thread.state.turn = None
         return
     turn.is_ending = True
     turn.run_actions("at_end")
     if turn.failure is not None:
         step, error = "fail", turn.failure
     if step == "complete":
-        _attempt(turn, lambda: thread.set_status(IdleThreadStatus()))
+        _attempt(turn, lambda: thread.state.set_status(IdleThreadStatus()))
     else:
         _attempt(turn, lambda: _settle_calls(thread, turn, step))
     if turn.failure is not None:
@@ -55,10 +55,10 @@ def end_turn(thread: LoadedThread, turn: ActiveTurn, step: Step, error: TurnErro
 
 def take_input(thread: LoadedThread, turn: ActiveTurn) -> None:
     """Add pending input to the history: at the start, between two responses, and at the end."""
-    thread.flush_notes()
+    thread.context.flush_notes()
     pending, turn.pending_input = turn.pending_input, []
     for each in pending:
-        thread.add_input(turn, each)
+        thread.context.add_input(turn, each)
 
 
 def _attempt(turn: ActiveTurn, action: Callable[[], None]) -> None:
@@ -71,9 +71,9 @@ def _attempt(turn: ActiveTurn, action: Callable[[], None]) -> None:
 
 def _publish_cause(thread: LoadedThread, turn: ActiveTurn, error: TurnError | None) -> None:
     if error is None:
-        thread.set_status(IdleThreadStatus())
+        thread.state.set_status(IdleThreadStatus())
         return
-    thread.set_status(SystemErrorThreadStatus())
+    thread.state.set_status(SystemErrorThreadStatus())
     params = ErrorNotification(error, thread.id, turn.id, will_retry=False)
     turn.log.publish(n.ERROR, params)
 
@@ -82,8 +82,8 @@ def _settle_calls(thread: LoadedThread, turn: ActiveTurn, step: Step) -> None:
     """Complete open items, answer open calls, and add the user's pending input."""
     ItemStream(turn).abandon()
     text = "aborted by user" if step == "interrupt" else "not executed: the turn failed"
-    calls = [read_call(item) for item in open_calls(thread.history_of(turn).items)]
-    thread.remember(turn, *(output_item(call, text) for call in calls if call is not None))
+    calls = [read_call(item) for item in open_calls(thread.context.history_of(turn).items)]
+    thread.context.remember(turn, *(output_item(call, text) for call in calls if call is not None))
     take_input(thread, turn)
     if step == "interrupt":
-        thread.remember(turn, message("user", instructions.INTERRUPTED))
+        thread.context.remember(turn, message("user", instructions.INTERRUPTED))

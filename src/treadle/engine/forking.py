@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from treadle.engine.errors import TurnNotFound
-from treadle.engine.services import LoadedState
 from treadle.engine.settings import RunSettings
+from treadle.engine.state import LoadedState
 from treadle.model.base import ModelItem
 from treadle.protocol.extension import Budget
 from treadle.protocol.turn import Turn as TurnSnapshot

@@ -71,15 +71,15 @@ class AgentLoop:
         self._turn = turn
         # Calls that an earlier server did not finish because they waited for clients.
         self._left_calls = left_calls
-        self._ids = TurnIds(thread.used_ids(turn) if left_calls else ())
+        self._ids = TurnIds(thread.context.used_ids(turn) if left_calls else ())
         self._repairs = 0
         self._has_item = False
         self._start_lock = asyncio.Lock()
 
     def begin(self) -> None:
         """Publish `turn/started`."""
-        self._thread.set_status(ActiveThreadStatus(active_flags=[]))
-        self._thread.warn_unknown_model()
+        self._thread.state.set_status(ActiveThreadStatus(active_flags=[]))
+        self._thread.context.warn_unknown_model()
         self._turn.begin()
 
     def give_up(self) -> None:
@@ -138,12 +138,13 @@ class AgentLoop:
                 for call in self._left_calls:
                     run_call(call, None)
         else:
-            await self._thread.read_folder()
-            self._thread.add_context(self._turn)
-            self._thread.mcp.add_instructions(self._turn)
+            context = self._thread.context
+            await context.read_folder()
+            context.add_context(self._turn)
+            self._thread.mcp.add_instructions(self._turn, context)
         needs_more = True
         while needs_more or self._turn.pending_input or await self._needs_repair():
-            if self._thread.is_nearly_full():
+            if self._thread.context.is_nearly_full():
                 await self._compact()
             take_input(self._thread, self._turn)
             await self._wait_for_servers()
@@ -155,6 +156,7 @@ class AgentLoop:
         reason = await self._thread.mcp.before_request(self._turn, calls)
         if reason is not None:
             raise TurnFailure(TurnError(reason))
+        self._thread.mcp.add_instructions(self._turn, self._thread.context)
 
     @asynccontextmanager
     async def _time_limit(self) -> AsyncIterator[None]:
@@ -183,7 +185,7 @@ class AgentLoop:
             "The last message does not match the required JSON Schema. Send only a corrected "
             "version of it:"
         )
-        self._thread.remember(self._turn, message("user", "\n".join([prompt, *errors])))
+        self._thread.context.remember(self._turn, message("user", "\n".join([prompt, *errors])))
         return True
 
     async def _compact(self) -> None:
@@ -191,11 +193,11 @@ class AgentLoop:
         thread, turn = self._thread, self._turn
         item = ContextCompactionThreadItem(uuid7())
         turn.start_item(item)
-        summary = await self._summarize(list(thread.history.items))
+        summary = await self._summarize(list(thread.context.history.items))
         if not summary.strip():
             raise TurnFailure(TurnError("compaction failed: the model returned an empty summary"))
-        await thread.read_folder()
-        thread.compact(summary)
+        await thread.context.read_folder()
+        thread.context.compact(summary)
         turn.complete_item(item)
         turn.log.publish(n.THREAD_COMPACTED, ContextCompactedNotification(thread.id, turn.id))
 
@@ -216,7 +218,7 @@ class AgentLoop:
                     if isinstance(event, ItemDone) and event.item.get("type") == "message":
                         summary = text_of(event.item)
                     elif isinstance(event, Completed):
-                        self._thread.count(self._turn, event)
+                        self._thread.state.count(self._turn, event)
         except ModelError as error:
             if error.info != "contextWindowExceeded" or len(history) < MIN_HALVED:
                 raise
@@ -231,9 +233,9 @@ class AgentLoop:
                 return await self._sample()
             except ModelError as error:
                 if error.info == "contextWindowExceeded":
-                    self._thread.mark_full()
+                    self._thread.context.mark_full(self._turn)
                 # Without a finished item, `stream_with_retries` has already retried the request.
-                _, policy = self._thread.model(self._turn)
+                _, policy = self._thread.state.model(self._turn)
                 is_last = attempt > policy.stream_max_retries
                 if not error.is_retryable or not self._has_item or is_last:
                     raise
@@ -262,14 +264,14 @@ class AgentLoop:
                         items.take(event)
                         if isinstance(event, ItemDone):
                             self._has_item = True
-                            thread.add_response_item(turn, event.item, items)
+                            thread.context.add_response_item(turn, event.item, items)
                             call = read_call(event.item)
                             if call is not None:
                                 has_calls = True
                                 run_call(call, refusal)
                         elif isinstance(event, Completed):
                             wants_more = event.end_turn is False
-                            thread.count(turn, event)
+                            thread.state.count(turn, event, fills_context=turn.side is None)
                         else:
                             self._publish_provider_event(event)
             except ModelError as error:
@@ -320,22 +322,23 @@ class AgentLoop:
             output = output_item(call, refusal or await self._tools.run(call, turn))
             try:
                 if not response_ended.is_set():
-                    self._thread.record_output(turn, output)
+                    self._thread.context.record_output(turn, output)
                     await response_ended.wait()
             finally:
                 # Even if the turn was stopped meanwhile: the call did run.
-                self._thread.remember(turn, output)
+                self._thread.context.remember(turn, output)
         finally:
             turn.running_calls.discard(call.id)
 
     def _request(self) -> ModelRequest:
-        return request_of(self._thread, self._turn, self._tools)
+        history = self._thread.context.history_of(self._turn).items
+        return request_of(self._thread.state, self._turn, history, self._tools)
 
     def _stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         for meter in self._thread.usage.meters:
             meter.admit()
-        model, policy = self._thread.model(self._turn)
-        self._turn.model = model
+        model, policy = self._thread.state.model(self._turn)
+        self._turn.use_model(model)
         return stream_with_retries(model, request, policy=policy, on_retry=self._on_retry)
 
     def _publish_provider_event(self, event: ModelEvent) -> None:

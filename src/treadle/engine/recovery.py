@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from treadle.engine.conversation import instructions
 from treadle.engine.conversation.history import open_calls
 from treadle.engine.conversation.input import message
-from treadle.engine.stored_threads import SERVER_ENDED
 from treadle.engine.tools.agent_calls import WAIT, WaitArguments
 from treadle.engine.tools.output import DEFAULT_TOKENS, truncate
 from treadle.engine.tools.registry import (
@@ -27,6 +26,7 @@ from treadle.engine.turn import ActiveTurn as LiveTurn
 from treadle.engine.turn import ItemInProgress, Message
 from treadle.model.base import ModelItem
 from treadle.protocol import notifications as n
+from treadle.protocol.error import TurnError
 from treadle.protocol.item import (
     EnteredReviewModeThreadItem,
     ExitedReviewModeThreadItem,
@@ -55,10 +55,13 @@ from treadle.store.stored_thread import StoredThread
 from treadle.support.ids import uuid7
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import LoadedThread
+    from treadle.engine.state import ThreadState
 
 P = TypeVar("P", bound=msgspec.Struct)
 
+SERVER_ENDED: Final = TurnError(
+    "the server ended while this turn was running", codex_error_info="other"
+)
 RESTARTED_OUTPUT = "aborted: the server was restarted"
 ENDED_BEFORE = "The server was restarted after this call had ended. Known result:"
 REVIEW_LOST = "The review was lost: the server ended before the reviewer had finished."
@@ -78,7 +81,7 @@ class SuspendedTurn:
     # Accepted input that the turn has not consumed.
     inputs: list[InputGiven] = field(default_factory=list)
 
-    def restore_turn(self, thread: LoadedThread) -> LiveTurn:
+    def restore_turn(self, thread: ThreadState) -> LiveTurn:
         """Restore the turn in a loaded thread."""
         turn = LiveTurn(self.turn.id, thread.id, thread.log, thread.services.clock)
         turn.state, turn.root_id = "running", self.turn.root_turn_id

@@ -1,39 +1,40 @@
-"""The services that a thread needs from the server, and its state when it is loaded."""
+"""What the threads of a server share: configuration sources, workers, tasks and broadcasts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import msgspec
 
-from treadle.engine.accounting.budget import Meter
-from treadle.engine.accounting.usage import TokenLedger
+from treadle.engine.events.log import EventLog
 from treadle.engine.patch.resources import PatchResources
 from treadle.engine.settings import RunSettings
-from treadle.model.base import Model, ModelItem
+from treadle.model.base import Model
 from treadle.model.retry import RetryPolicy
+from treadle.protocol import notifications as n
 from treadle.protocol.base import JsonValue
-from treadle.protocol.extension import Budget
-from treadle.protocol.goal import ThreadGoal
-from treadle.store.records import ClientMessage, RequestOpened, TurnContext
-from treadle.store.stored_thread import ThreadMeta
-from treadle.support.clock import NowMs
+from treadle.protocol.method import Notification
+from treadle.support.clock import NowMs, now_ms
 from treadle.support.concurrency.tasks import BackgroundTasks
 from treadle.support.concurrency.workers import Workers
-from treadle.support.ids import uuid7
 
+# Imported with the first thread: these modules pull in everything that an agent can do.
 if TYPE_CHECKING:
-    from treadle.engine.agents.agents import Agents
-    from treadle.engine.commands.rules import Rules
+    from treadle.engine.commands.rules import Rules, RulesCache
     from treadle.engine.mcp.config import McpSource
-    from treadle.engine.thread import LoadedThread
-    from treadle.engine.tools.registry import ToolRegistry
-    from treadle.engine.turn import ActiveTurn
     from treadle.protocol.skill import SkillMetadata
     from treadle.sandbox.boundary import Boundary
+    from treadle.sandbox.opened_roots import OpenedRoots
+
+P = TypeVar("P", bound=msgspec.Struct)
+
+MAX_FILE_WORKERS: Final = 32
+MAX_TEXT_WORKERS: Final = 4
 
 
 class Models(Protocol):
@@ -48,108 +49,101 @@ class Models(Protocol):
         ...
 
 
-class EngineServices(Protocol):
-    """The services that a thread needs from the server."""
+def _none_in_folder(cwd: str) -> tuple[()]:  # noqa: ARG001 - as the sources have it
+    return ()
 
-    clock: NowMs
-    tasks: BackgroundTasks
-    home: Path
-    # Numbers for server requests.
-    request_ids: Iterator[int]
-    # Worker threads that read files named by clients and models.
-    file_workers: Workers
-    # Worker threads that process long texts of models and MCP servers.
-    text_workers: Workers
-    # Resources that patches of all threads share.
-    patches: PatchResources
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSources:
+    """Where the engine gets its models and its configuration from; most are empty by default."""
+
+    models: Models
+    mcp: McpSource | None = None
     # Returns the skills that apply in a folder.
-    skills: Callable[[str], Sequence[SkillMetadata]]
+    skills: Callable[[str], Sequence[SkillMetadata]] = _none_in_folder
+    # Returns folders with the rules of a trusted project, besides the user's own.
+    rule_folders: Callable[[str], Sequence[Path]] = _none_in_folder
+    # Configuration folders besides the home, and the folders of trusted projects.
+    settings_folders: Sequence[str] = ()
+    trusted_folders: Callable[[], Sequence[str]] = tuple
+    # Returns the record of folders that commands were able to write; by default, the home's own.
+    opened_roots: Callable[[], OpenedRoots] | None = None
 
-    @property
-    def mcp(self) -> McpSource:
-        """The source of MCP configuration."""
-        ...
 
-    @property
-    def boundary(self) -> Boundary:
-        """Decides what commands and tools may write."""
-        ...
+class EngineServices:
+    """The services that the threads of one server share."""
 
-    @property
-    def agents(self) -> Agents:
-        """The sub-agents of all threads."""
-        ...
+    def __init__(self, home: Path, sources: EngineSources, *, clock: NowMs = now_ms) -> None:
+        self.home = home
+        self.clock = clock
+        self.skills = sources.skills
+        self.tasks = BackgroundTasks()
+        # Worker threads that read files named by clients and models.
+        self.file_workers = Workers("files", MAX_FILE_WORKERS)
+        # Worker threads that process long texts of models and MCP servers.
+        self.text_workers = Workers("texts", MAX_TEXT_WORKERS)
+        # Resources that patches of all threads share.
+        self.patches = PatchResources()
+        self.broadcasts = EventLog(None, clock)
+        # Numbers for server requests.
+        self.request_ids: Iterator[int] = count()
+        self.expects_commands = False
+        self._sources = sources
 
     def model(self, settings: RunSettings) -> tuple[Model, RetryPolicy]:
         """Return the model that these settings name, and its retry policy."""
-        ...
+        return self._sources.models.model(settings)
 
-    def tools(self, thread: LoadedThread) -> ToolRegistry:
-        """Return the tools of a thread."""
-        ...
+    @cached_property
+    def mcp(self) -> McpSource:
+        """The source of MCP configuration; empty by default."""
+        if self._sources.mcp is not None:
+            return self._sources.mcp
+        from treadle.engine.mcp.servers import NoMcp
 
-    def prepare_sandbox(self) -> None:
-        """Prepare the sandbox while the model produces its first command."""
-        ...
+        return NoMcp()
+
+    @cached_property
+    def boundary(self) -> Boundary:
+        """Decides what commands and tools may write."""
+        from treadle.sandbox.boundary import Boundary
+        from treadle.sandbox.opened_roots import OpenedRoots
+        from treadle.sandbox.protection import server_protection
+
+        sources = self._sources
+        protection = server_protection(
+            str(self.home), folders=sources.settings_folders, trusted=sources.trusted_folders
+        )
+        opened = sources.opened_roots() if sources.opened_roots else OpenedRoots(self.home)
+        return Boundary(protection, opened)
+
+    @cached_property
+    def _rules(self) -> RulesCache:
+        from treadle.engine.commands.rules import RulesCache
+
+        return RulesCache()
 
     def rules(self, cwd: str) -> Rules:
-        """Return the command rules that apply in a folder."""
-        ...
+        """Return the command rules: the user's own, and those of a trusted project."""
+        return self._rules.load([self.home / "rules", *self._sources.rule_folders(cwd)])
+
+    def prepare_sandbox(self) -> None:
+        """Prepare the sandbox, once, while the model produces its first command."""
+        if not self.expects_commands and not self.tasks.is_closed:
+            self.expects_commands = True
+            from treadle.engine.terminals.sandbox_status import make_ready
+
+            self.tasks.spawn(make_ready(self.home, self.broadcasts), "prepare the sandbox")
+
+    def broadcast(self, method: Notification[P], params: P) -> None:
+        """Publish a notification to all clients."""
+        self.broadcasts.publish(method, params)
 
     def on_rate_limits(self, snapshot: JsonValue) -> None:
         """Broadcast the rate limits that a provider reported."""
-        ...
+        params = msgspec.convert({"rateLimits": snapshot}, n.ACCOUNT_RATE_LIMITS_UPDATED.params)
+        self.broadcast(n.ACCOUNT_RATE_LIMITS_UPDATED, params)
 
-    def on_turn_ended(self, thread: LoadedThread, turn: ActiveTurn) -> None:
-        """Update the thread's metadata, and notify the agents that wait for the thread."""
-        ...
-
-    def is_waiting(self, thread_id: str) -> bool:
-        """Whether a thread only waits for answers, so that it can be suspended."""
-        ...
-
-
-def new_meta(
-    settings: RunSettings,
-    now: int,
-    budget: Budget | None,
-    metadata: dict[str, JsonValue] | None,
-    *,
-    ephemeral: bool,
-) -> ThreadMeta:
-    """Return the metadata of a new thread; `now` is in seconds."""
-    extra = {"budget": msgspec.to_builtins(budget), "metadata": metadata}
-    return ThreadMeta(
-        id=uuid7(),
-        created_at=now,
-        updated_at=now,
-        recency_at=now,
-        cwd=settings.cwd,
-        model=settings.model,
-        model_provider=settings.model_provider,
-        reasoning_effort=settings.effort,
-        ephemeral=ephemeral,
-        base_instructions=settings.base_instructions,
-        developer_instructions=settings.developer_instructions,
-        dynamic_tools=list(settings.dynamic_tools) or None,
-        extra={name: value for name, value in extra.items() if value} or None,
-    )
-
-
-@dataclass(slots=True)
-class LoadedState:
-    """The state of a thread when it is loaded."""
-
-    meta: ThreadMeta
-    settings: RunSettings
-    history: Sequence[ModelItem] = ()
-    ledger: TokenLedger | None = None
-    client_messages: dict[str, ClientMessage] | None = None
-    meter: Meter | None = None
-    goal: ThreadGoal | None = None
-    # Server requests that an earlier server left open.
-    open_requests: dict[str, RequestOpened] = field(default_factory=dict)
-    # The settings of the last turn, if known.
-    last_context: TurnContext | None = None
-    # Ids of its closed sub-agents.
-    closed_agents: set[str] = field(default_factory=set)
+    async def close(self) -> None:
+        """Close the connections to all models."""
+        await self._sources.models.close()

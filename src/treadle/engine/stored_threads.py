@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -10,7 +10,6 @@ import msgspec
 
 from treadle.engine.errors import EngineError, ThreadNotLoaded, TurnNotFound
 from treadle.protocol import notifications as n
-from treadle.protocol.error import TurnError
 from treadle.protocol.thread_manage import ThreadRevertedNotification
 from treadle.protocol.turn import Turn as TurnSnapshot
 from treadle.store.journal import StoreError
@@ -23,46 +22,41 @@ if TYPE_CHECKING:
     from treadle.engine.thread import LoadedThread
 
 
-SERVER_ENDED: Final = TurnError(
-    "the server ended while this turn was running", codex_error_info="other"
-)
-
-
 MAX_READS: Final = 3
 """How often a growing thread is read in a worker before the event loop reads the rest."""
 
 
 class StoredThreads:
-    """The stored threads of a server; knows which of them are in memory."""
+    """The stored threads of a server; `loaded` holds those that are in memory."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self._loaded: dict[str, LoadedThread] = {}
+    def __init__(self, store: Store, loaded: Mapping[str, LoadedThread]) -> None:
+        self._store = store
+        self._loaded = loaded
 
-    async def stored(self, thread_id: str, path: str | None = None) -> StoredThread:
+    async def read(self, thread_id: str, path: str | None = None) -> StoredThread:
         """Read a thread as it is stored now, whichever process writes it.
 
         Raises:
             ThreadNotFound: the thread does not exist.
         """
         if path:
-            return await self.store.run(partial(self.store.read_path, path))
+            return await self._store.run(partial(self._store.read_path, path))
         loaded = self._loaded.get(thread_id)
         if loaded is not None and loaded.meta.ephemeral:
-            turns, history = self._in_memory(loaded).turns, list(loaded.history.items)
+            turns, history = self._in_memory(loaded).turns, list(loaded.context.history.items)
             # The start of each turn in the history is unknown: all of it follows the turns.
             views = [(history, 0) for _ in turns]
             return StoredThread(loaded.meta, turns, history, views)
-        return await self.store.run(partial(self.store.read, thread_id))
+        return await self._store.run(partial(self._store.read, thread_id))
 
-    async def meta(self, thread_id: str) -> ThreadMeta:
+    async def read_meta(self, thread_id: str) -> ThreadMeta:
         """Read the metadata of a thread without its turns.
 
         Raises:
             ThreadNotFound: the thread does not exist.
         """
-        read = partial(self.store.read, thread_id, turns=False)
-        return (await self.store.run(read)).meta
+        read = partial(self._store.read, thread_id, turns=False)
+        return (await self._store.run(read)).meta
 
     async def turns(self, thread: LoadedThread) -> list[TurnSnapshot]:
         """Return the turns of a thread in memory, including the active one."""
@@ -89,20 +83,20 @@ class StoredThreads:
 
     async def _read(self, thread_id: str) -> tuple[ThreadReader, StoredThread]:
         def read() -> tuple[ThreadReader, StoredThread]:
-            reader = self.store.reader(thread_id)
+            reader = self._store.reader(thread_id)
             try:
                 return reader, reader.read()
             except BaseException:
                 reader.close()
                 raise
 
-        return await self.store.run(read, on_abandoned=lambda both: both[0].close())
+        return await self._store.run(read, on_abandoned=lambda both: both[0].close())
 
     async def _catch_up(self, reader: ThreadReader, stored: StoredThread) -> StoredThread:
         for _ in range(MAX_READS):
             if reader.is_current:
                 return stored
-            stored = await self.store.run(reader.read)
+            stored = await self._store.run(reader.read)
         # The thread keeps growing, but only a little since the last read.
         return stored if reader.is_current else reader.read()
 
@@ -124,9 +118,9 @@ class StoredThreads:
         A turn that waits for an answer stays as it is: it continues when the thread is loaded.
         """
         is_over = stored.running_turn is None and not stored.inputs
-        if is_over or self.store.is_held(stored.meta.id):
+        if is_over or self._store.is_held(stored.meta.id):
             return stored
-        from treadle.engine.recovery import add_accepted_input, calls_to_repeat
+        from treadle.engine.recovery import SERVER_ENDED, add_accepted_input, calls_to_repeat
 
         if not calls_to_repeat(stored, await self.find_waiting_agents(stored)):
             # A rollback may have removed the turn.
@@ -144,7 +138,7 @@ class StoredThreads:
             return False
         from treadle.engine.suspension import is_only_waiting
 
-        return is_only_waiting(loaded)
+        return is_only_waiting(loaded.state, self.is_waiting)
 
     async def find_waiting_agents(self, stored: StoredThread) -> Callable[[str], bool]:
         """Return a function that says whether a sub-agent of the thread waits for answers."""
@@ -159,7 +153,7 @@ class StoredThreads:
         from treadle.engine.recovery import calls_to_repeat
 
         try:
-            stored = await self.store.run(partial(self.store.read, thread_id))
+            stored = await self._store.run(partial(self._store.read, thread_id))
         except StoreError:
             return False
         return bool(calls_to_repeat(stored, await self.find_waiting_agents(stored)))

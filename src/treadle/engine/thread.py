@@ -5,42 +5,34 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 from msgspec import UNSET
 
 from treadle.engine.accounting.goals import Goals
-from treadle.engine.accounting.thread_usage import UsageTracker
-from treadle.engine.accounting.usage import breakdown
 from treadle.engine.conversation import instructions
 from treadle.engine.conversation.context import environments
 from treadle.engine.conversation.input import NO_FILES, InputFiles, message
 from treadle.engine.conversation.messages import ClientMessages
 from treadle.engine.conversation.model_context import ModelContext
 from treadle.engine.errors import InvalidInput, NoActiveTurn, TurnNotSteerable, WrongTurn
-from treadle.engine.events.log import EventLog, OpenedRequest
-from treadle.engine.events.server_requests import ServerRequests
 from treadle.engine.loop import AgentLoop
 from treadle.engine.mcp.servers import McpServers
-from treadle.engine.services import EngineServices, LoadedState
+from treadle.engine.services import EngineServices
 from treadle.engine.settings import Profile, RunSettings
+from treadle.engine.state import LoadedState, ThreadState
 from treadle.engine.terminals.output_file import discard_outputs
 from treadle.engine.terminals.terminals import Terminals
 from treadle.engine.tools.registry import ToolCall, ToolRegistry
-from treadle.engine.turn import ActiveTurn, Message, TurnKind, storage_error
-from treadle.model.base import Completed, Model, ModelItem
-from treadle.model.retry import RetryPolicy
+from treadle.engine.turn import ActiveTurn, Message, TurnKind
+from treadle.model.base import ModelItem
 from treadle.protocol import notifications as n
 from treadle.protocol.item import ItemStartedNotification
-from treadle.protocol.response_item import RawResponseCompletedNotification
 from treadle.protocol.settings import ThreadSettingsUpdatedNotification
 from treadle.protocol.status import (
     ActiveThreadStatus,
-    IdleThreadStatus,
-    SystemErrorThreadStatus,
     ThreadStatus,
-    ThreadStatusChangedNotification,
 )
 from treadle.protocol.thread import Thread as ThreadSnapshot
 from treadle.protocol.turn import Turn as TurnSnapshot
@@ -49,9 +41,9 @@ from treadle.protocol.turn import (
     TurnStartParams,
     TurnSteerParams,
 )
-from treadle.store.journal import Journal, StorageFailed
+from treadle.store.journal import Event, Journal, StorageFailed
 from treadle.store.records import Granted, TurnAdjusted
-from treadle.store.stored_thread import to_thread
+from treadle.store.stored_thread import ThreadMeta, to_thread
 from treadle.support.ids import uuid7
 
 if TYPE_CHECKING:
@@ -61,37 +53,61 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class LoadedThread(ModelContext):
+class ThreadOwner(Protocol):
+    """What a loaded thread needs from the collection that it belongs to."""
+
+    def tools_of(self, thread: LoadedThread) -> ToolRegistry:
+        """Return the tools of a thread."""
+        ...
+
+    def find_conversation(self, thread_id: str) -> tuple[ThreadMeta, Sequence[ModelItem]] | None:
+        """Return the metadata and the history of a thread, if it is in memory."""
+        ...
+
+    def on_event(self, event: Event) -> None:
+        """Broadcast an event if all clients receive its kind."""
+        ...
+
+    def on_steered(self) -> None:
+        """Wake the calls that wait for sub-agents: a turn has new input."""
+        ...
+
+    def on_settings_changed(self, thread: LoadedThread) -> None:
+        """Apply new settings of a thread to its sub-agents."""
+        ...
+
+    def on_turn_began(self, thread: LoadedThread) -> None:
+        """Update the state of a sub-agent."""
+        ...
+
+    def on_turn_ended(self, thread: LoadedThread, turn: ActiveTurn) -> None:
+        """Update the thread's metadata, and notify the agents that wait for the thread."""
+        ...
+
+
+class LoadedThread:
     """One conversation in memory; one turn runs at a time."""
 
-    def __init__(self, journal: Journal, loaded: LoadedState, services: EngineServices) -> None:
-        self.id = loaded.meta.id
-        self.meta = loaded.meta
-        self.settings = loaded.settings
+    def __init__(
+        self, journal: Journal, loaded: LoadedState, services: EngineServices, owner: ThreadOwner
+    ) -> None:
+        state = ThreadState(
+            journal, loaded, services, open_items=self._open_items, on_event=owner.on_event
+        )
+        self.id = state.id
+        self.state = state
         self.journal = journal
         self.services = services
-        self.log = EventLog(
-            journal,
-            services.clock,
-            open_items=self._open_items,
-            open_requests=self._open_requests,
-        )
-        self.server_requests = ServerRequests(
-            self.id, self.log, services.request_ids, self._on_requests_changed, services.clock
-        )
-        self.server_requests.left_open = loaded.open_requests
-        if (limits := loaded.settings.asks) is not None and limits.deadline_ms is not None:
-            self.server_requests.deadline_s = limits.deadline_ms / 1000
-        self.log.on_failure = self.storage_failed
-        super().__init__(loaded)
-        self.usage = UsageTracker(self.log, loaded.ledger, loaded.meter)
-        self.status: ThreadStatus = IdleThreadStatus()
-        self.turn: ActiveTurn | None = None
-        self.closed_agents = set(loaded.closed_agents)
-        self.goals = Goals(self.id, self.log, services.clock, loaded.goal)
-        self.mcp = McpServers(services.mcp, tasks=services.tasks, home=services.home, thread=self)
-        self.messages = ClientMessages(self.log, loaded.client_messages)
+        self.log = state.log
+        self.server_requests = state.server_requests
+        self.usage = state.usage
+        self.messages = ClientMessages(state.log, loaded.client_messages)
+        self.context = ModelContext(state, self.messages, loaded)
+        self.goals = Goals(self.id, state.log, services.clock, loaded.goal)
+        self.mcp = McpServers(services.mcp, tasks=services.tasks, home=services.home, thread=state)
         self.terminals = Terminals(services.tasks)
+        self.closed_agents = set(loaded.closed_agents)
+        self._owner = owner
         self._closers: list[Callable[[], None]] = [
             self.server_requests.close,
             self.terminals.close,
@@ -100,17 +116,41 @@ class LoadedThread(ModelContext):
         if loaded.meta.ephemeral:
             self._closers.append(partial(discard_outputs, services.home, self.id))
 
+    @property
+    def meta(self) -> ThreadMeta:
+        """The metadata of the thread."""
+        return self.state.meta
+
+    @property
+    def settings(self) -> RunSettings:
+        """The settings of later turns."""
+        return self.state.settings
+
+    @property
+    def status(self) -> ThreadStatus:
+        """The status that clients see."""
+        return self.state.status
+
+    @property
+    def turn(self) -> ActiveTurn | None:
+        """The active turn."""
+        return self.state.turn
+
+    def settings_of(self, turn: ActiveTurn) -> RunSettings:
+        """Return the settings of a turn: the thread's, with the turn's own changes."""
+        return self.state.settings_of(turn)
+
     @cached_property
     def approvals(self) -> Approvals:
         """The thread's grants and approval flow; created on first use."""
         from treadle.engine.approvals.approvals import Approvals
 
-        return Approvals(self)
+        return Approvals(self.state, self.context, self._owner.find_conversation)
 
     @cached_property
     def tools(self) -> ToolRegistry:
         """The tools of the model; created with the first turn."""
-        return self.services.tools(self)
+        return self._owner.tools_of(self)
 
     # -- turns
 
@@ -134,7 +174,7 @@ class LoadedThread(ModelContext):
         """
         if turn_id := self.messages.turn_of(params.client_user_message_id, params.input):
             return self._earlier_turn(turn_id), None
-        pending = self._message(params, files)
+        pending = self.context.message_of(params, files)
 
         def change_settings() -> None:
             self.update_settings(self.settings.overridden_by(params, profile))
@@ -146,7 +186,7 @@ class LoadedThread(ModelContext):
         turn = self._new_turn("regular", params)
         try:
             if pending.content or pending.output:
-                self.queue_input(turn, pending)
+                self.context.queue_input(turn, pending)
             else:
                 self.messages.store(pending, turn, ())
         except Exception:
@@ -162,7 +202,7 @@ class LoadedThread(ModelContext):
     def drop(self, turn: ActiveTurn) -> None:
         """Forget a turn that no client has received."""
         if self.turn is turn:
-            self.turn = None
+            self.state.turn = None
         turn.ended.set()
 
     def _earlier_turn(self, turn_id: str) -> TurnSnapshot:
@@ -196,17 +236,16 @@ class LoadedThread(ModelContext):
         self._check_steerable(turn)
         if not params.input:
             raise InvalidInput("input", "input must not be empty")
-        self._steer_input(turn, self._message(params, files))
+        self._steer_input(turn, self.context.message_of(params, files))
         return turn.id
 
     def _steer_input(self, turn: ActiveTurn, pending: Message) -> None:
         try:
-            self.queue_input(turn, pending)
+            self.context.queue_input(turn, pending)
         except StorageFailed as failure:
-            self.storage_failed(failure)
+            self.state.storage_failed(failure)
             raise
-        # New input ends a wait for sub-agents.
-        self.services.agents.wake()
+        self._owner.on_steered()
 
     def adjust_turn(self, params: TurnSettingsUpdateParams) -> bool:
         """Change the settings of the active turn; false if that turn is not active."""
@@ -231,7 +270,7 @@ class LoadedThread(ModelContext):
             EngineError: no turn or another one is active.
         """
         turn = self._active("interrupt", turn_id)
-        return lambda: self.stop(turn)
+        return turn.stop
 
     def _active(self, purpose: Literal["steer", "interrupt"], expected: str) -> ActiveTurn:
         turn = self.turn
@@ -252,7 +291,7 @@ class LoadedThread(ModelContext):
             turn.output_schema = params.output_schema
             turn.adjust(service_tier=params.service_tier_for_turn)
             turn.budget = params.budget
-        self.turn = turn
+        self.state.turn = turn
         return turn
 
     def _start(self, turn: ActiveTurn) -> None:
@@ -261,7 +300,7 @@ class LoadedThread(ModelContext):
             self.usage.open_turn(turn.budget)
             agent.begin()
             self._run(turn, agent)
-            self.services.agents.turn_began(self)
+            self._owner.on_turn_began(self)
         except Exception:
             # The client waits for the end of the turn. If the task runs, it publishes the end.
             if turn.task is None:
@@ -275,20 +314,6 @@ class LoadedThread(ModelContext):
         if turn.interrupt_requested or turn.failure is not None:
             turn.task.cancel()
 
-    def stop(self, turn: ActiveTurn) -> None:
-        """Interrupt a turn; one that has not started is interrupted when it starts."""
-        turn.interrupt_requested = True
-        if turn.task is not None:
-            turn.task.cancel()
-
-    def storage_failed(self, failure: StorageFailed) -> None:
-        """Fail the active turn, which can no longer be stored, or set an error status."""
-        logger.warning("thread not stored", extra={"thread_id": self.id, "reason": str(failure)})
-        if self.turn is not None:
-            self.turn.fail(storage_error(failure))
-        else:
-            self.set_status(SystemErrorThreadStatus())
-
     def restore_grants(self, turn: ActiveTurn, grants: Sequence[Granted]) -> None:
         """Restore the grants of a turn that an earlier server started."""
         self.approvals.grants.recall(turn, grants)
@@ -296,9 +321,9 @@ class LoadedThread(ModelContext):
 
     def continue_turn(self, turn: ActiveTurn, calls: Sequence[ToolCall]) -> None:
         """Continue a turn of an earlier server by repeating the calls that wait for answers."""
-        self.turn = turn
+        self.state.turn = turn
         self.usage.open_turn(turn.budget)
-        self.set_status(ActiveThreadStatus(active_flags=[]))
+        self.state.set_status(ActiveThreadStatus(active_flags=[]))
         self._run(turn, AgentLoop(self, turn, calls))
 
     def at_close(self, action: Callable[[], None]) -> None:
@@ -316,15 +341,15 @@ class LoadedThread(ModelContext):
         """Interrupt the active turn, and wait until it has ended."""
         while self.turn is not None:
             turn = self.turn
-            self.stop(turn)
+            turn.stop()
             await turn.ended.wait()
 
     def turn_ended(self, turn: ActiveTurn) -> None:
         """Get ready for the next turn; start it if there is an active goal."""
-        self.turn = None
+        self.state.turn = None
         self.usage.close_turn()
-        self.flush_notes()
-        self.services.on_turn_ended(self, turn)
+        self.context.flush_notes()
+        self._owner.on_turn_ended(self, turn)
         duration_ms = turn.snapshot().duration_ms or 0
         if self.goals.after_turn(turn, self.usage.turn_tokens, duration_ms // 1000):
             self.pursue_goal()
@@ -335,53 +360,18 @@ class LoadedThread(ModelContext):
         if goal is None or self.turn is not None or self.services.tasks.is_closed:
             return
         turn = self._new_turn("regular", None)
-        self.history.add(message("user", instructions.goal(goal.objective)))
+        self.context.history.add(message("user", instructions.goal(goal.objective)))
         self._start(turn)
 
-    # -- the agent
-
-    def model(self, turn: ActiveTurn) -> tuple[Model, RetryPolicy]:
-        """Return the model of a turn, and its retry policy."""
-        return self.services.model(self.settings_of(turn))
-
-    def count(self, turn: ActiveTurn, completed: Completed) -> None:
-        """Count the usage of a response."""
-        response_id = completed.response_id or uuid7()
-        if self.settings.publishes_raw_events:
-            usage = breakdown(completed.usage) if completed.usage is not None else None
-            raw = RawResponseCompletedNotification(response_id, self.id, turn.id, usage)
-            self.log.publish(n.RAW_RESPONSE_COMPLETED, raw)
-        self.usage.count(turn, completed, response_id, self.context_window)
-
-    @property
-    def subagent(self) -> str | None:
-        """The kind of sub-agent in requests to the model; null for other threads."""
-        return "collab_spawn" if self.meta.parent_thread_id is not None else None
-
     # -- state that clients see
-
-    def set_status(self, status: ThreadStatus) -> None:
-        """Set the status, and publish it if it changed."""
-        if status != self.status:
-            self.status = status
-            params = ThreadStatusChangedNotification(status=status, thread_id=self.id)
-            self.log.publish(n.THREAD_STATUS_CHANGED, params)
-
-    def _on_requests_changed(self) -> None:
-        """Show in the status what the thread waits for; also calls outside a turn can wait."""
-        flags = self.server_requests.flags()
-        if self.turn is None:
-            self.set_status(ActiveThreadStatus(flags) if flags else IdleThreadStatus())
-        elif self.turn.state == "running":
-            self.set_status(ActiveThreadStatus(active_flags=flags))
 
     def update_settings(self, settings: RunSettings) -> None:
         """Set the settings of later turns, and publish them if they changed."""
         if settings != self.settings:
-            self.settings = settings
+            self.state.settings = settings
             params = ThreadSettingsUpdatedNotification(self.id, settings.to_protocol())
             self.log.publish(n.THREAD_SETTINGS_UPDATED, params)
-            self.services.agents.settings_changed(self)
+            self._owner.on_settings_changed(self)
 
     def snapshot(self, turns: list[TurnSnapshot] | None = None) -> ThreadSnapshot:
         """Return the thread as clients see it."""
@@ -390,12 +380,9 @@ class LoadedThread(ModelContext):
 
     def rewind(self, history: Sequence[ModelItem], turns: list[TurnSnapshot]) -> None:
         """Return to an earlier point of the conversation."""
-        self.reset_history(history)
+        self.context.reset_history(history)
         self.messages.forget_except(turns)
         self.terminals.keep_turns({turn.id for turn in turns})
-
-    def _open_requests(self) -> Sequence[OpenedRequest]:
-        return self.server_requests.open_events()
 
     def _open_items(self) -> Sequence[ItemStartedNotification]:
         commands = self.terminals.open_items(self.turn)

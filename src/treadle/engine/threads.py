@@ -1,13 +1,11 @@
-"""The threads of a server: starts, loads and unloads them, and publishes to all clients."""
+"""The threads of a server: starts, loads and unloads them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
-from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakValueDictionary
 
@@ -16,17 +14,14 @@ import msgspec
 from treadle.engine.accounting.budget import Meter, meter_of
 from treadle.engine.accounting.usage import TokenLedger
 from treadle.engine.errors import EngineError, ThreadNotLoaded
-from treadle.engine.events.log import EventLog
-from treadle.engine.patch.resources import PatchResources
-from treadle.engine.services import LoadedState, Models, new_meta
+from treadle.engine.services import EngineServices
 from treadle.engine.settings import RunSettings
+from treadle.engine.state import LoadedState
 from treadle.engine.stored_threads import StoredThreads
-from treadle.model.base import Model
-from treadle.model.retry import RetryPolicy
+from treadle.model.base import Model, ModelItem
 from treadle.protocol import notifications as n
 from treadle.protocol.base import JsonValue
 from treadle.protocol.extension import Budget
-from treadle.protocol.method import Notification
 from treadle.protocol.status import NotLoadedThreadStatus
 from treadle.protocol.thread import Thread as ThreadSnapshot
 from treadle.protocol.thread_manage import ThreadClosedNotification
@@ -34,21 +29,14 @@ from treadle.protocol.turn import Turn as TurnSnapshot
 from treadle.store.journal import Event, Journal, StoreError
 from treadle.store.store import Store
 from treadle.store.stored_thread import StoredThread, ThreadMeta, to_thread
-from treadle.support.clock import NowMs, now_ms
-from treadle.support.concurrency.tasks import BackgroundTasks
-from treadle.support.concurrency.workers import Workers
+from treadle.support.ids import uuid7
 
 # Imported with the first thread: these modules pull in everything that an agent can do.
 if TYPE_CHECKING:
     from treadle.engine.agents.agents import Agents
-    from treadle.engine.commands.rules import Rules, RulesCache
-    from treadle.engine.mcp.config import McpSource
     from treadle.engine.thread import LoadedThread
     from treadle.engine.tools.registry import ToolRegistry
     from treadle.engine.turn import ActiveTurn
-    from treadle.protocol.skill import SkillMetadata
-    from treadle.sandbox.boundary import Boundary
-    from treadle.sandbox.opened_roots import OpenedRoots
 
 P = TypeVar("P", bound=msgspec.Struct)
 
@@ -64,32 +52,22 @@ BROADCAST: Final = frozenset(
 """Thread events that every client receives, subscribed or not."""
 
 
-class Threads(StoredThreads):
-    """The threads of one home, and the broadcasts to all clients."""
+class Threads:
+    """The threads of one home."""
 
-    def __init__(self, store: Store, models: Models, *, home: Path, clock: NowMs = now_ms) -> None:
-        super().__init__(store)
-        self.home = home
-        self.clock = clock
-        self.tasks = BackgroundTasks()
-        self.file_workers = Workers("files", MAX_FILE_WORKERS)
-        self.text_workers = Workers("texts", MAX_TEXT_WORKERS)
-        self.patches = PatchResources()
-        self.broadcasts = EventLog(None, clock)
-        self.request_ids: Iterator[int] = count()
+    def __init__(
+        self,
+        store: Store,
+        services: EngineServices,
+        *,
+        on_spawn: Callable[[LoadedThread, LoadedThread], None] = lambda _parent, _child: None,
+    ) -> None:
+        self.store = store
+        self.services = services
+        self._loaded: dict[str, LoadedThread] = {}
+        self.stored = StoredThreads(store, self._loaded)
         # Called with the parent and the child for every sub-agent.
-        self.on_spawn: Callable[[LoadedThread, LoadedThread], None] = lambda _parent, _child: None
-        # Folders with the rules of a trusted project, besides the user's own.
-        self.rule_folders: Callable[[str], Sequence[Path]] = lambda _cwd: ()
-        self.skills: Callable[[str], Sequence[SkillMetadata]] = lambda _cwd: ()
-        # Configuration folders besides the home, and the folders of trusted projects.
-        self.settings_folders: Sequence[str] = ()
-        self.trusted_folders: Callable[[], Sequence[str]] = tuple
-        # The record of folders that commands were able to write.
-        self.opened_roots: Callable[[], OpenedRoots] = self._opened_roots
-        self.expects_commands = False
-        self._mcp: McpSource | None = None
-        self._models = models
+        self._on_spawn = on_spawn
         self._subscribers: dict[str, int] = {}
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -98,44 +76,7 @@ class Threads(StoredThreads):
         """The sub-agents of all threads."""
         from treadle.engine.agents.agents import Agents
 
-        agents = Agents(self)
-        agents.on_spawn = self.on_spawn
-        return agents
-
-    @cached_property
-    def boundary(self) -> Boundary:
-        """Decides what commands and tools may write."""
-        from treadle.sandbox.boundary import Boundary
-        from treadle.sandbox.protection import server_protection
-
-        protection = server_protection(
-            str(self.home), folders=self.settings_folders, trusted=self.trusted_folders
-        )
-        return Boundary(protection, self.opened_roots())
-
-    def _opened_roots(self) -> OpenedRoots:
-        from treadle.sandbox.opened_roots import OpenedRoots
-
-        return OpenedRoots(self.home)
-
-    @cached_property
-    def _rules(self) -> RulesCache:
-        from treadle.engine.commands.rules import RulesCache
-
-        return RulesCache()
-
-    @property
-    def mcp(self) -> McpSource:
-        """The source of MCP configuration; empty by default."""
-        if self._mcp is None:
-            from treadle.engine.mcp.servers import NoMcp
-
-            self._mcp = NoMcp()
-        return self._mcp
-
-    @mcp.setter
-    def mcp(self, source: McpSource) -> None:
-        self._mcp = source
+        return Agents(self, self._on_spawn)
 
     # -- life cycle
 
@@ -153,9 +94,8 @@ class Threads(StoredThreads):
         Raises:
             StorageFailed: the thread cannot be stored.
         """
-        meta = describe(
-            new_meta(settings, self.clock() // 1000, budget, metadata, ephemeral=ephemeral)
-        )
+        now = self.services.clock() // 1000
+        meta = describe(_new_meta(settings, now, budget, metadata, ephemeral=ephemeral))
         journal = self.store.create(meta, ephemeral=ephemeral)
         meta = msgspec.structs.replace(meta, path=journal.path)
         return self.install(
@@ -182,11 +122,12 @@ class Threads(StoredThreads):
         """Load a stored thread.
 
         A turn that an earlier server did not finish is ended, unless it waits for an answer: then
-        it continues to wait. `is_waiting` says whether a sub-agent waits (`find_waiting_agents`).
+        it continues to wait. `is_waiting` says whether a sub-agent waits
+        (`StoredThreads.find_waiting_agents`).
         """
         from treadle.engine.recovery import received_messages, recover
 
-        suspended = recover(journal, stored, self.clock(), is_waiting)
+        suspended = recover(journal, stored, self.services.clock(), is_waiting)
         usage = stored.usage
         ledger = (
             TokenLedger(usage.total, usage.last, usage.model_context_window)
@@ -212,7 +153,7 @@ class Threads(StoredThreads):
         thread.log.sync_soon()
         thread.messages.add_past_turns(stored.turns)
         if suspended is not None:
-            turn = suspended.restore_turn(thread)
+            turn = suspended.restore_turn(thread.state)
             thread.restore_grants(turn, stored.grants)
             thread.continue_turn(turn, suspended.calls)
         return thread
@@ -252,30 +193,30 @@ class Threads(StoredThreads):
         if thread.turn is not None:
             raise EngineError(f"thread {thread.id} has an active turn")
         if self._loaded.pop(thread.id, None) is not None:
-            thread.set_status(NotLoadedThreadStatus())
+            thread.state.set_status(NotLoadedThreadStatus())
             thread.close()
 
     def close_thread(self, thread: LoadedThread) -> None:
         """Unload a thread that has lost its last subscriber."""
         self.unload(thread)
-        self.broadcast(n.THREAD_CLOSED, ThreadClosedNotification(thread.id))
+        self.services.broadcast(n.THREAD_CLOSED, ThreadClosedNotification(thread.id))
 
     def interrupt_turns(self) -> None:
         """Stop every active turn, or suspend it for the next server."""
         from treadle.engine.suspension import stop_or_suspend
 
         for thread in self._loaded.values():
-            stop_or_suspend(thread)
+            stop_or_suspend(thread.state, self.stored.is_waiting)
 
     async def close(self) -> None:
         """End every turn and release all resources."""
         self.interrupt_turns()
-        await self.tasks.close()
+        await self.services.tasks.close()
         for thread in self._loaded.values():
             thread.close()
         self._loaded.clear()
         self.store.close()
-        await self._models.close()
+        await self.services.close()
 
     # -- subscribers
 
@@ -312,47 +253,42 @@ class Threads(StoredThreads):
         for thread in idle[: max(0, len(idle) - keep)]:
             self.unload(thread)
 
-    # -- services for threads
+    # -- calls of threads
 
-    def model(self, settings: RunSettings) -> tuple[Model, RetryPolicy]:
-        """Return the model that these settings name, and its retry policy."""
-        return self._models.model(settings)
-
-    def models_in_use(self) -> list[Model]:
-        """Return the models of the active turns."""
-        turns = (thread.turn for thread in self._loaded.values())
-        return [turn.model for turn in turns if turn is not None and turn.model is not None]
-
-    def tools(self, thread: LoadedThread) -> ToolRegistry:
+    def tools_of(self, thread: LoadedThread) -> ToolRegistry:
         """Return the tools of a thread."""
         from treadle.engine.tools.toolset import toolbox_of
 
-        return toolbox_of(thread)
+        return toolbox_of(thread, self.agents)
 
-    def prepare_sandbox(self) -> None:
-        """Prepare the sandbox for commands, once."""
-        if not self.expects_commands and not self.tasks.is_closed:
-            self.expects_commands = True
-            from treadle.engine.terminals.sandbox_status import make_ready
+    def find_conversation(self, thread_id: str) -> tuple[ThreadMeta, Sequence[ModelItem]] | None:
+        """Return the metadata and the history of a thread, if it is in memory."""
+        thread = self._loaded.get(thread_id)
+        return None if thread is None else (thread.meta, thread.context.history.items)
 
-            self.tasks.spawn(make_ready(self), "prepare the sandbox")
+    def on_event(self, event: Event) -> None:
+        """Broadcast an event if all clients receive its kind."""
+        if event.method in BROADCAST:
+            self.services.broadcasts.forward(event)
 
-    def rules(self, cwd: str) -> Rules:
-        """Return the command rules: the user's own, and those of a trusted project."""
-        return self._rules.load([self.home / "rules", *self.rule_folders(cwd)])
+    def on_steered(self) -> None:
+        """Wake the calls that wait for sub-agents: a turn has new input."""
+        self.agents.wake()
 
-    def on_rate_limits(self, snapshot: JsonValue) -> None:
-        """Broadcast the rate limits that a provider reported."""
-        params = msgspec.convert({"rateLimits": snapshot}, n.ACCOUNT_RATE_LIMITS_UPDATED.params)
-        self.broadcast(n.ACCOUNT_RATE_LIMITS_UPDATED, params)
+    def on_settings_changed(self, thread: LoadedThread) -> None:
+        """Apply new settings of a thread to its sub-agents."""
+        self.agents.settings_changed(thread)
+
+    def on_turn_began(self, thread: LoadedThread) -> None:
+        """Update the state of a sub-agent."""
+        self.agents.turn_began(thread)
 
     def on_turn_ended(self, thread: LoadedThread, turn: ActiveTurn) -> None:
         """Update the thread's metadata, and notify the agents that wait for the thread."""
         self.agents.turn_ended(thread, turn)
         thread.messages.add_past_turns([turn.snapshot()])
-        now = self.clock() // 1000
-        thread.meta = msgspec.structs.replace(
-            thread.meta,
+        now = self.services.clock() // 1000
+        thread.state.update_meta(
             updated_at=now,
             recency_at=now,
             model=thread.settings.model,
@@ -362,11 +298,12 @@ class Threads(StoredThreads):
             # Later: the thread still has to record the turn's effect on its goal.
             asyncio.get_running_loop().call_soon(self._trim)
 
-    # -- broadcasts and snapshots
+    # -- snapshots
 
-    def broadcast(self, method: Notification[P], params: P) -> None:
-        """Publish a notification to all clients."""
-        self.broadcasts.publish(method, params)
+    def models_in_use(self) -> list[Model]:
+        """Return the models of the active turns."""
+        turns = (thread.turn for thread in self._loaded.values())
+        return [turn.model for turn in turns if turn is not None and turn.model is not None]
 
     def snapshot(self, meta: ThreadMeta, turns: list[TurnSnapshot] | None = None) -> ThreadSnapshot:
         """Return a thread as clients see it, loaded or not."""
@@ -379,11 +316,33 @@ class Threads(StoredThreads):
         """Create a thread in memory; it replaces one with the same id."""
         from treadle.engine.thread import LoadedThread
 
-        thread = LoadedThread(journal, loaded, self)
-        thread.log.on_event = self._on_event
+        thread = LoadedThread(journal, loaded, self.services, self)
         self._loaded[thread.id] = thread
         return thread
 
-    def _on_event(self, event: Event) -> None:
-        if event.method in BROADCAST:
-            self.broadcasts.forward(event)
+
+def _new_meta(
+    settings: RunSettings,
+    now: int,
+    budget: Budget | None,
+    metadata: dict[str, JsonValue] | None,
+    *,
+    ephemeral: bool,
+) -> ThreadMeta:
+    """Return the metadata of a new thread; `now` is in seconds."""
+    extra = {"budget": msgspec.to_builtins(budget), "metadata": metadata}
+    return ThreadMeta(
+        id=uuid7(),
+        created_at=now,
+        updated_at=now,
+        recency_at=now,
+        cwd=settings.cwd,
+        model=settings.model,
+        model_provider=settings.model_provider,
+        reasoning_effort=settings.effort,
+        ephemeral=ephemeral,
+        base_instructions=settings.base_instructions,
+        developer_instructions=settings.developer_instructions,
+        dynamic_tools=list(settings.dynamic_tools) or None,
+        extra={name: value for name, value in extra.items() if value} or None,
+    )

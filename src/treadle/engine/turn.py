@@ -162,6 +162,16 @@ class ActiveTurn:
         is_cancelled = self.task is not None and self.task.cancelling() > 0
         return self.is_over or is_cancelled or self.failure is not None
 
+    def stop(self) -> None:
+        """Interrupt the turn; one that has not started is interrupted when it starts."""
+        self.interrupt_requested = True
+        if self.task is not None:
+            self.task.cancel()
+
+    def use_model(self, model: Model) -> None:
+        """Hold the model that the turn uses open until the turn ends."""
+        self.model = model
+
     def fail(self, error: TurnError) -> None:
         """Stop at once and end as failed: no further call runs."""
         if self.failure is None and not self.is_over:

@@ -14,11 +14,12 @@ from treadle.config.configuration import Configuration
 from treadle.config.file import ConfigError
 from treadle.connection.connection import Connection
 from treadle.connection.router import Router
-from treadle.engine.services import Models
+from treadle.engine.services import EngineServices, EngineSources, Models
 from treadle.engine.threads import Threads
 from treadle.jsonrpc import envelope
 from treadle.jsonrpc.errors import InternalError, RpcError
 from treadle.jsonrpc.params import decode_params
+from treadle.model.base import Model
 from treadle.protocol.client_requests import CLIENT_REQUESTS, INITIALIZE
 from treadle.protocol.config import ProjectConfigLayerSource
 from treadle.protocol.error import ConfigWarningNotification
@@ -65,22 +66,25 @@ class Server:
         self.configuration = configuration or Configuration(Path(home_folder()))
         self.credentials = self.configuration.credentials
         home = self.configuration.home
-        models = models or ConfiguredModels(self.configuration)
-        self.threads = Threads(Store(home, clock=clock), models, home=home, clock=clock)
-        if isinstance(models, ConfiguredModels):
-            models.in_use = self.threads.models_in_use
-        self.threads.mcp = ConfiguredMcp(self.configuration)
-        self.threads.rule_folders = self._rule_folders
-        self.threads.settings_folders = (str(self.configuration.system),)
-        self.threads.trusted_folders = self.configuration.trusted_folders
-        self.threads.opened_roots = lambda: self.configuration.opened_roots
-        self.threads.skills = self._skills
+        sources = EngineSources(
+            models=models or ConfiguredModels(self.configuration, in_use=self._models_in_use),
+            mcp=ConfiguredMcp(self.configuration),
+            skills=self._skills,
+            rule_folders=self._rule_folders,
+            settings_folders=(str(self.configuration.system),),
+            trusted_folders=self.configuration.trusted_folders,
+            opened_roots=lambda: self.configuration.opened_roots,
+        )
+        self.threads = Threads(
+            Store(home, clock=clock),
+            EngineServices(home, sources, clock=clock),
+            on_spawn=self._introduce,
+        )
         self._router: Router[ClientSession] = Router(
             {**CLIENT_REQUESTS, **LEGACY_REQUESTS}, guard=guard, translate=self._translate
         )
         handlers.register(self._router)
         self.sessions: set[ClientSession] = set()
-        self.threads.on_spawn = self._introduce
         self._shortage = Incident(logger, "requests fail: descriptors or memory are used up")
         self.is_finishing = False
         self._on_idle: Callable[[], object] | None = None
@@ -102,9 +106,9 @@ class Server:
         from treadle.server.sources.skills_watch import SkillsWatch
 
         def publish() -> None:
-            self.threads.broadcast(SKILLS_CHANGED, SkillsChangedNotification())
+            self.threads.services.broadcast(SKILLS_CHANGED, SkillsChangedNotification())
 
-        return SkillsWatch(self.watcher, self.threads.tasks, publish)
+        return SkillsWatch(self.watcher, self.threads.services.tasks, publish)
 
     def warnings(self) -> Sequence[ConfigWarningNotification]:
         """Return the warnings for every client: faults of the configuration and the sandbox."""
@@ -118,7 +122,7 @@ class Server:
             from treadle.sandbox.backends.selection import wish
 
             wish(landlock_protects=sandbox.landlock_protects)
-        if self.threads.expects_commands:
+        if self.threads.services.expects_commands:
             from treadle.engine.terminals.sandbox_status import sandbox_warning
 
             warnings += filter(None, [sandbox_warning()])
@@ -132,6 +136,9 @@ class Server:
             if not isinstance(error, OSError):
                 return InternalError(str(error) or "out of memory", kind="io")
         return translate(error)
+
+    def _models_in_use(self) -> Sequence[Model]:
+        return self.threads.models_in_use()
 
     def _introduce(self, parent: LoadedThread, child: LoadedThread) -> None:
         """Introduce a sub-agent to the clients that are subscribed to its parent."""
@@ -199,7 +206,7 @@ class Server:
             self._router,
             session,
             stamp=self._clock,
-            ids=self.threads.request_ids,
+            ids=self.threads.services.request_ids,
             on_start=session.listen if answered is not None else None,
         )
         session.connection = connection

@@ -101,7 +101,7 @@ class ClientSession:
         """Send the server's warnings, then subscribe to broadcasts."""
         for warning in self.server.warnings():
             self.notify_nowait(CONFIG_WARNING, warning)
-        log = self.server.threads.broadcasts
+        log = self.server.threads.services.broadcasts
         self._broadcasts = Subscription(log, log.last_seq, self._deliver_broadcast)
         self._spawn(self._broadcasts, "announcements")
 

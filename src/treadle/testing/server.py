@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -61,7 +61,11 @@ async def treadle_server(
             home, environ=environment(home, env), system=home / "system-wide-configuration"
         )
         model = ScriptedModel(script)
-        models = _Models(model, configuration)
+
+        def in_use() -> Collection[Model]:
+            return server.threads.models_in_use()
+
+        models = _Models(model, configuration, in_use=in_use)
         server = Server(configuration=configuration, models=models, clock=clock)
         try:
             yield TreadleServer(server, home, model)
@@ -72,8 +76,14 @@ async def treadle_server(
 class _Models(ConfiguredModels):
     """The scripted model, unless the configuration describes the provider."""
 
-    def __init__(self, scripted: ScriptedModel, configuration: Configuration) -> None:
-        super().__init__(configuration)
+    def __init__(
+        self,
+        scripted: ScriptedModel,
+        configuration: Configuration,
+        *,
+        in_use: Callable[[], Collection[Model]],
+    ) -> None:
+        super().__init__(configuration, in_use=in_use)
         self._scripted = scripted
         self._described = configuration.lenient().as_set.model_providers
 

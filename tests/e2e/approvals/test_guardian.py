@@ -11,7 +11,7 @@ import pytest
 
 from tests.harness.scripted import client_of, playing
 from tests.harness.threads import EPILOGUE, Client, outline, params_of
-from treadle.engine.approvals.guardian import TOO_LARGE, review_action
+from treadle.engine.approvals.guardian import TOO_LARGE
 from treadle.engine.patch.work import OMITTED
 from treadle.engine.reviewed import IS_CUT, details_of_edits
 from treadle.model.base import ModelRequest
@@ -234,8 +234,8 @@ async def test_text_from_others_cannot_pass_for_the_users(
     thread_id = await client.start(cwd=str(tmp_path), **REVIEWED)
     thread = server.threads.get(thread_id)
     note = f"<subagent_notification>\n{forged}\n</subagent_notification>"
-    thread.add_note({"type": "message", "role": "user", "content": [part(note)]})
-    thread.add_note({"type": "message", "role": "assistant", "content": [part(forged)]})
+    thread.context.add_note({"type": "message", "role": "user", "content": [part(note)]})
+    thread.context.add_note({"type": "message", "role": "assistant", "content": [part(forged)]})
     await client.run(thread_id, "make it\n[user] twice")
     text = guarded.question.input[0]["content"][0]["text"]
 
@@ -329,7 +329,7 @@ async def test_a_review_that_times_out_is_not_an_approval(
     turn, _start = thread.begin_other("regular")
     action = CommandGuardianApprovalReviewAction("ls", str(tmp_path), "shell")
     async with asyncio.timeout(20):
-        review = await review_action(thread, turn, action, None, None, deadline_s=0.01)
+        review = await thread.approvals.guardian.review(turn, action, None, None, deadline_s=0.01)
 
     assert (review.status, review.rationale) == (
         "timedOut",

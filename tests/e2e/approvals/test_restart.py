@@ -193,7 +193,7 @@ async def test_a_deadline_that_passed_while_no_server_ran_counts(home: Path, wor
         await server.close()
     late = 10_000_000_000_000
     async with playing(home, [[says("done")]]) as server, client_of(server) as client:
-        server.threads.clock = lambda: late
+        server.threads.services.clock = lambda: late
         await client.request("thread/resume", {"threadId": thread_id})
         messages = await client.end_of(turn_id)
     assert commands(messages) == {"call-1": "declined"}

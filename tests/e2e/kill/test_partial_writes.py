@@ -74,7 +74,7 @@ async def go_on(home: Path, thread_id: str) -> tuple[JsonValue, JsonValue, list[
         for message_id in MESSAGES:
             await say(client, thread_id, message_id)
         after = await client.read(thread_id)
-        shown = user_words(list(server.threads.get(thread_id).history.items))
+        shown = user_words(list(server.threads.get(thread_id).context.history.items))
     return answer["thread"], after, shown
 
 

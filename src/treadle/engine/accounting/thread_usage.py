@@ -26,18 +26,25 @@ class UsageTracker:
         self._log = log
         self._thread_meter = meter
         self._turn_meter: Meter | None = None
-        # The budgets of the parent thread.
-        self.shared: Callable[[], list[Meter]] = list
+        self._parent_meters: Callable[[], list[Meter]] = list
 
     @property
     def meters(self) -> list[Meter]:
         """The budgets that a model request counts against."""
-        return [*self._own, *self.shared()]
+        return [*self._own, *self._parent_meters()]
 
     @property
     def _own(self) -> list[Meter]:
         both = (self._thread_meter, self._turn_meter)
         return [meter for meter in both if meter is not None]
+
+    def set_fill(self, tokens: int) -> None:
+        """Set how much of the context window is in use."""
+        self.fill = tokens
+
+    def charge_parent(self, meters: Callable[[], list[Meter]]) -> None:
+        """Count usage against the budgets of a parent thread too."""
+        self._parent_meters = meters
 
     def open_turn(self, budget: Budget | None) -> None:
         """Start counting a turn, perhaps with its own budget."""
@@ -52,16 +59,28 @@ class UsageTracker:
             meter.stop()
         self._turn_meter = None
 
-    def count(self, turn: ActiveTurn, completed: Completed, response_id: str, window: int) -> None:
-        """Count a response once, however often it is reported, and publish the new totals."""
+    def count(
+        self,
+        turn: ActiveTurn,
+        completed: Completed,
+        response_id: str,
+        window: int,
+        *,
+        fills_context: bool = True,
+    ) -> None:
+        """Count a response once, however often it is reported, and publish the new totals.
+
+        `fills_context` is false for responses that do not continue the conversation.
+        """
         usage = completed.usage
-        if usage is None or not self.ledger.add(response_id, usage):
+        if usage is None or not self.ledger.add(response_id, usage, window):
             return
-        self.fill = self.ledger.last.total_tokens
-        self.turn_tokens += self.fill
-        self.ledger.context_window = window
+        tokens = self.ledger.last.total_tokens
+        if fills_context:
+            self.fill = tokens
+        self.turn_tokens += tokens
         for meter in self.meters:
-            meter.charge(self.fill)
+            meter.charge(tokens)
         record = UsageRecord(turn.id, response_id, breakdown(usage), self.ledger.total, window)
         self._log.record(record)
         self.publish(turn.thread_id, turn.id)

@@ -34,13 +34,14 @@ class TokenLedger:
         """Register responses that the totals already include."""
         self._seen.update(response_ids)
 
-    def add(self, response_id: str, usage: ResponseUsage) -> bool:
-        """Count a response; false if it was counted before."""
+    def add(self, response_id: str, usage: ResponseUsage, window: int) -> bool:
+        """Count a response of a model with this context window; false if counted before."""
         if response_id in self._seen:
             return False
         self._seen.add(response_id)
         self.last = breakdown(usage)
         self.total = plus(self.total, self.last)
+        self.context_window = window
         return True
 
     def to_protocol(self) -> ThreadTokenUsage:

@@ -67,11 +67,13 @@ class SubAgent:
 class Agents:
     """The children of all threads of a server."""
 
-    def __init__(self, threads: Threads) -> None:
+    def __init__(
+        self, threads: Threads, on_spawn: Callable[[LoadedThread, LoadedThread], None]
+    ) -> None:
         self._threads = threads
         self._children: dict[str, SubAgent] = {}
         self._change = asyncio.Event()
-        self.on_spawn: Callable[[LoadedThread, LoadedThread], None] = lambda _parent, _child: None
+        self._on_spawn = on_spawn
 
     # -- operations of the agent tools
 
@@ -105,11 +107,11 @@ class Agents:
         name = free_name({child.nickname for child in self._family(parent.id)})
         thread = self._threads.start(
             settings,
-            describe=lambda meta: describe_child(meta, parent, name, role),
+            describe=lambda meta: describe_child(meta, parent.meta, name, role),
             ephemeral=parent.meta.ephemeral,
         )
         if forks:
-            thread.history.add(*messages_of(parent.history.items))
+            thread.context.history.add(*messages_of(parent.context.history.items))
         child = SubAgent(thread.id, parent.id, name, settings)
         self._adopt(parent, thread, child)
         self._give(child, thread, content, files, turn)
@@ -203,11 +205,6 @@ class Agents:
         child = self._children.get(child_id) or await self._find_stored(parent, child_id)
         return child if child is not None and self._is_below(child, parent.id) else None
 
-    def parent_of(self, thread: LoadedThread) -> LoadedThread | None:
-        """Return the parent of a sub-agent, if it is in memory."""
-        parent_id = thread.meta.parent_thread_id
-        return self._threads.find(parent_id) if parent_id is not None else None
-
     # -- events of threads
 
     def turn_began(self, thread: LoadedThread) -> None:
@@ -239,9 +236,9 @@ class Agents:
     def dismiss(self, parent_id: str) -> None:
         """Close the children of a thread in the background."""
         for child in self._below(parent_id):
-            if child.is_open and not self._threads.tasks.is_closed:
+            if child.is_open and not self._threads.services.tasks.is_closed:
                 self._retire(child)
-                self._threads.tasks.spawn(
+                self._threads.services.tasks.spawn(
                     self._close_in_background(child), f"close agent {child.id}"
                 )
 
@@ -269,8 +266,8 @@ class Agents:
     def _adopt(self, parent: LoadedThread, thread: LoadedThread, child: SubAgent) -> None:
         self._add(parent, child)
         # A child's usage counts against its parent's budgets.
-        thread.usage.shared = lambda: parent.usage.meters
-        self.on_spawn(parent, thread)
+        thread.usage.charge_parent(lambda: parent.usage.meters)
+        self._on_spawn(parent, thread)
 
     def _add(self, parent: LoadedThread, child: SubAgent) -> None:
         """Keep a child for as long as its parent is loaded."""
@@ -308,7 +305,7 @@ class Agents:
     async def _find_stored(self, parent: LoadedThread, child_id: str) -> SubAgent | None:
         """Find a child that was not used since the server started."""
         try:
-            meta = await self._threads.meta(child_id)
+            meta = await self._threads.stored.read_meta(child_id)
         except StoreError:
             return None
         owner = parent
@@ -332,7 +329,7 @@ class Agents:
         # A client may have loaded it, with what its parent could do when it was stored.
         child.settings = replace(child.settings, **permissions_in(thread.settings))
         is_busy = thread.turn is not None
-        child.state = RUNNING if is_busy else state_after(await self._threads.turns(thread))
+        child.state = RUNNING if is_busy else state_after(await self._threads.stored.turns(thread))
         self._adopt(owner, thread, child)
         return child
 
@@ -352,14 +349,14 @@ class Agents:
         # Its task is its own; its permissions come from the parent.
         instructions = stored.meta.developer_instructions
         settings = replace(child.settings, developer_instructions=instructions)
-        is_waiting = await self._threads.find_waiting_agents(stored)
+        is_waiting = await self._threads.stored.find_waiting_agents(stored)
         try:
             thread = self._threads.load(journal, stored, settings, is_waiting)
         except StorageFailed as error:
             journal.close()
             raise AgentRefused(f"agent with id {child.id} cannot be resumed: {error}") from error
         params = ThreadStatusChangedNotification(status=thread.status, thread_id=thread.id)
-        self._threads.broadcast(n.THREAD_STATUS_CHANGED, params)
+        self._threads.services.broadcast(n.THREAD_STATUS_CHANGED, params)
         return thread
 
     def _record_closed(self, child: SubAgent, *, is_closed: bool) -> None:
@@ -378,7 +375,7 @@ class Agents:
             status = {"agent_path": child.id, "nickname": child.nickname, "status": word_for(state)}
             text = msgspec.json.encode(status).decode()
             note = f"<subagent_notification>\n{text}\n</subagent_notification>"
-            parent.add_note(message("user", note))
+            parent.context.add_note(message("user", note))
 
     def _forget(self, parent_id: str) -> None:
         """Forget the children of a thread that is unloaded; the store still has them."""

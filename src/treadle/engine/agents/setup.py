@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -15,9 +15,6 @@ from treadle.model.base import ModelItem
 from treadle.protocol.base import JsonValue
 from treadle.protocol.source import SessionSourceDetail, SubAgentSourceDetail, ThreadSpawn
 from treadle.store.stored_thread import ThreadMeta
-
-if TYPE_CHECKING:
-    from treadle.engine.thread import LoadedThread
 
 _PERMISSIONS: Final = (
     *("approval_policy", "approvals_reviewer", "asks"),
@@ -54,11 +51,9 @@ def permissions_in(settings: RunSettings) -> dict[str, JsonValue]:
     return {name: getattr(settings, name) for name in _PERMISSIONS}
 
 
-def describe_child(
-    meta: ThreadMeta, parent: LoadedThread, name: str, role: str | None
-) -> ThreadMeta:
+def describe_child(meta: ThreadMeta, parent: ThreadMeta, name: str, role: str | None) -> ThreadMeta:
     """Return a child's metadata: its parent, depth, nickname and role."""
-    depth = depth_of(parent.meta) + 1
+    depth = depth_of(parent) + 1
     spawn = ThreadSpawn(depth, parent.id, agent_nickname=name, agent_role=role)
     return msgspec.structs.replace(
         meta,
@@ -66,9 +61,9 @@ def describe_child(
         parent_thread_id=parent.id,
         agent_nickname=name,
         agent_role=role,
-        originator=parent.meta.originator,
-        cli_version=parent.meta.cli_version,
-        git_info=parent.meta.git_info,
+        originator=parent.originator,
+        cli_version=parent.cli_version,
+        git_info=parent.git_info,
     )
 
 

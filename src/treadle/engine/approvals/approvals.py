@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import msgspec
@@ -59,8 +60,10 @@ from treadle.shell.scripts import display
 from treadle.store.records import Decided
 
 if TYPE_CHECKING:
+    from treadle.engine.approvals.guardian import FindConversation, Guardian
     from treadle.engine.approvals.network import HostApprovals
-    from treadle.engine.thread import LoadedThread
+    from treadle.engine.conversation.model_context import ModelContext
+    from treadle.engine.state import ThreadState
     from treadle.engine.turn import ActiveTurn
 
 D = TypeVar("D", CommandExecutionRequestApprovalResponse, FileChangeRequestApprovalResponse)
@@ -77,12 +80,28 @@ RETRY: Final = "/retry"
 class Approvals:
     """The approvals of one thread: what is granted, and how to request more."""
 
-    def __init__(self, thread: LoadedThread) -> None:
-        self._thread = thread
+    def __init__(
+        self, thread: ThreadState, context: ModelContext, find_conversation: FindConversation
+    ) -> None:
         self.grants = Grants(thread.log)
+        self._thread = thread
+        self._context = context
+        self._find_conversation = find_conversation
         self._warned: set[str] = set()
-        # The approved hosts; created by the first command whose network is limited to some hosts.
-        self.hosts: HostApprovals | None = None
+
+    @cached_property
+    def hosts(self) -> HostApprovals:
+        """The approved hosts; created by the first command that is limited to some hosts."""
+        from treadle.engine.approvals.network import HostApprovals
+
+        return HostApprovals(self, self._thread, self._context)
+
+    @cached_property
+    def guardian(self) -> Guardian:
+        """Decides on the user's behalf; created for the first review."""
+        from treadle.engine.approvals.guardian import Guardian
+
+        return Guardian(self._thread, self._context, self._find_conversation)
 
     def confinement(self, turn: ActiveTurn) -> Confinement:
         """What commands of the turn may do without approval."""
@@ -386,13 +405,9 @@ class Approvals:
         """
         if self._thread.settings_of(turn).approvals_reviewer == "user":
             return False
-        from treadle.engine.approvals.guardian import review_action
-
         if before is not None:
             before()
-        review = await review_action(
-            self._thread, turn, action, call_id, justification, details=details
-        )
+        review = await self.guardian.review(turn, action, call_id, justification, details=details)
         if review.status != "approved":
             raise Denied(
                 review.rationale or f"the automatic review ended with status {review.status}"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -32,13 +32,18 @@ from treadle.protocol.approval import (
     ItemGuardianApprovalReviewStartedNotification,
 )
 from treadle.protocol.base import JsonValue
+from treadle.store.stored_thread import ThreadMeta
 from treadle.support.ids import uuid7
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import LoadedThread
+    from treadle.engine.conversation.model_context import ModelContext
+    from treadle.engine.state import ThreadState
     from treadle.engine.turn import ActiveTurn
 
 logger = logging.getLogger(__name__)
+
+FindConversation: TypeAlias = Callable[[str], tuple[ThreadMeta, Sequence[ModelItem]] | None]
+"""Returns the metadata and the history of a thread, if it is in memory."""
 
 REVIEW_SECONDS: Final = 90.0
 MAX_ENTRY_CHARACTERS: Final = 4_000
@@ -107,109 +112,122 @@ class _Verdict(msgspec.Struct):
         )
 
 
-async def review_action(
-    thread: LoadedThread,
-    turn: ActiveTurn,
-    action: GuardianApprovalReviewAction,
-    target_item_id: str | None,
-    justification: str | None,
-    *,
-    details: Details | None = None,
-    deadline_s: float = REVIEW_SECONDS,
-) -> GuardianApprovalReview:
-    """Let the guardian decide; any failure counts as a denial.
+class Guardian:
+    """Reviews the actions of one thread."""
 
-    `details` are parts of the action that the notification omits.
-    """
-    review_id, started = uuid7(), turn.clock()
-    turn.log.publish(
-        n.ITEM_AUTO_APPROVAL_REVIEW_STARTED,
-        ItemGuardianApprovalReviewStartedNotification(
-            action=action,
-            review=GuardianApprovalReview(status="inProgress"),
-            review_id=review_id,
-            started_at_ms=started,
-            thread_id=thread.id,
-            turn_id=turn.id,
-            target_item_id=target_item_id,
-        ),
-    )
-    review = GuardianApprovalReview(status="aborted")
-    try:
-        exact = _exact(action, details or {})
-        if exact is None:
-            review = GuardianApprovalReview(status="denied", rationale=TOO_LARGE, risk_level="high")
-        else:
-            review = await _decide(thread, turn, exact, justification, deadline_s)
-    finally:
+    def __init__(
+        self, thread: ThreadState, context: ModelContext, find_conversation: FindConversation
+    ) -> None:
+        self._thread = thread
+        self._context = context
+        self._find_conversation = find_conversation
+
+    async def review(
+        self,
+        turn: ActiveTurn,
+        action: GuardianApprovalReviewAction,
+        target_item_id: str | None,
+        justification: str | None,
+        *,
+        details: Details | None = None,
+        deadline_s: float = REVIEW_SECONDS,
+    ) -> GuardianApprovalReview:
+        """Let the guardian decide; any failure counts as a denial.
+
+        `details` are parts of the action that the notification omits.
+        """
+        review_id, started = uuid7(), turn.clock()
         turn.log.publish(
-            n.ITEM_AUTO_APPROVAL_REVIEW_COMPLETED,
-            ItemGuardianApprovalReviewCompletedNotification(
+            n.ITEM_AUTO_APPROVAL_REVIEW_STARTED,
+            ItemGuardianApprovalReviewStartedNotification(
                 action=action,
-                completed_at_ms=turn.clock_after(started),
-                decision_source="agent",
-                review=review,
+                review=GuardianApprovalReview(status="inProgress"),
                 review_id=review_id,
                 started_at_ms=started,
-                thread_id=thread.id,
+                thread_id=turn.thread_id,
                 turn_id=turn.id,
                 target_item_id=target_item_id,
             ),
         )
-    return review
+        review = GuardianApprovalReview(status="aborted")
+        try:
+            exact = _exact(action, details or {})
+            if exact is None:
+                review = GuardianApprovalReview(
+                    status="denied", rationale=TOO_LARGE, risk_level="high"
+                )
+            else:
+                review = await self._decide(turn, exact, justification, deadline_s)
+        finally:
+            turn.log.publish(
+                n.ITEM_AUTO_APPROVAL_REVIEW_COMPLETED,
+                ItemGuardianApprovalReviewCompletedNotification(
+                    action=action,
+                    completed_at_ms=turn.clock_after(started),
+                    decision_source="agent",
+                    review=review,
+                    review_id=review_id,
+                    started_at_ms=started,
+                    thread_id=turn.thread_id,
+                    turn_id=turn.id,
+                    target_item_id=target_item_id,
+                ),
+            )
+        return review
 
+    async def _decide(
+        self,
+        turn: ActiveTurn,
+        exact: str,
+        justification: str | None,
+        deadline_s: float,
+    ) -> GuardianApprovalReview:
+        history = self._context.history_of(turn).items
+        conversation = _conversation(self._thread.meta, history, self._find_conversation)
+        question = _question(conversation, exact, justification)
+        try:
+            async with asyncio.timeout(deadline_s):
+                return _read(await self._ask(turn, question)).review()
+        except TimeoutError:
+            text = f"the automatic review took longer than {deadline_s:g} s"
+            return GuardianApprovalReview(status="timedOut", rationale=text)
+        except (ModelError, BudgetExceeded, msgspec.MsgspecError, RecursionError) as error:
+            logger.warning("automatic review failed", extra={"turn": turn.id, "error": str(error)})
+            return GuardianApprovalReview(
+                status="denied",
+                rationale=f"the automatic review failed: {error}",
+                risk_level="high",
+            )
 
-async def _decide(
-    thread: LoadedThread,
-    turn: ActiveTurn,
-    exact: str,
-    justification: str | None,
-    deadline_s: float,
-) -> GuardianApprovalReview:
-    conversation = _conversation(thread, thread.history_of(turn).items)
-    question = _question(conversation, exact, justification)
-    try:
-        async with asyncio.timeout(deadline_s):
-            return _read(await _ask(thread, turn, question)).review()
-    except TimeoutError:
-        text = f"the automatic review took longer than {deadline_s:g} s"
-        return GuardianApprovalReview(status="timedOut", rationale=text)
-    except (ModelError, BudgetExceeded, msgspec.MsgspecError, RecursionError) as error:
-        logger.warning("automatic review failed", extra={"turn": turn.id, "error": str(error)})
-        return GuardianApprovalReview(
-            status="denied", rationale=f"the automatic review failed: {error}", risk_level="high"
+    async def _ask(self, turn: ActiveTurn, question: str) -> str:
+        """Ask the model once; its tokens count for the turn but not for the context window."""
+        thread = self._thread
+        settings = thread.settings_of(turn)
+        for meter in thread.usage.meters:
+            meter.admit()
+        model, policy = thread.model(turn)
+        request = ModelRequest(
+            model=settings.model,
+            instructions=INSTRUCTIONS,
+            input=[message("user", question)],
+            parallel_tool_calls=False,
+            effort="low",
+            output_schema=SCHEMA,
+            service_tier=settings.service_tier,
+            thread_id=thread.id,
+            turn_id=turn.id,
+            originator=thread.meta.originator or "treadle",
+            user_agent=settings.user_agent,
+            subagent="guardian",
         )
-
-
-async def _ask(thread: LoadedThread, turn: ActiveTurn, question: str) -> str:
-    """Ask the model once; its tokens count for the turn but not for the context window."""
-    settings = thread.settings_of(turn)
-    for meter in thread.usage.meters:
-        meter.admit()
-    model, policy = thread.model(turn)
-    request = ModelRequest(
-        model=settings.model,
-        instructions=INSTRUCTIONS,
-        input=[message("user", question)],
-        parallel_tool_calls=False,
-        effort="low",
-        output_schema=SCHEMA,
-        service_tier=settings.service_tier,
-        thread_id=thread.id,
-        turn_id=turn.id,
-        originator=thread.meta.originator or "treadle",
-        user_agent=settings.user_agent,
-        subagent="guardian",
-    )
-    answer, fill = "", thread.usage.fill
-    async with aclosing(stream_with_retries(model, request, policy=policy)) as events:
-        async for event in events:
-            if isinstance(event, ItemDone) and event.item.get("type") == "message":
-                answer = text_of(event.item)
-            elif isinstance(event, Completed):
-                thread.count(turn, event)
-                thread.usage.fill = fill
-    return answer
+        answer = ""
+        async with aclosing(stream_with_retries(model, request, policy=policy)) as events:
+            async for event in events:
+                if isinstance(event, ItemDone) and event.item.get("type") == "message":
+                    answer = text_of(event.item)
+                elif isinstance(event, Completed):
+                    thread.count(turn, event, fills_context=False)
+        return answer
 
 
 def _read(answer: str) -> _Verdict:
@@ -233,12 +251,12 @@ def _question(conversation: str, exact: str, justification: str | None) -> str:
     )
 
 
-def _conversation(thread: LoadedThread, history: Sequence[ModelItem]) -> str:
+def _conversation(meta: ThreadMeta, history: Sequence[ModelItem], find: FindConversation) -> str:
     """The conversation; that of a sub-agent follows the conversation of its parent."""
-    if thread.meta.parent_thread_id is None:
+    if meta.parent_thread_id is None:
         return _transcript(history)
-    parent = thread.services.agents.parent_of(thread)
-    above = _conversation(parent, parent.history.items) if parent is not None else ""
+    parent = find(meta.parent_thread_id)
+    above = _conversation(*parent, find) if parent is not None else ""
     task = "[task] The agent above delegated work to another agent, whose conversation follows."
     # The task comes from an agent, not from the user.
     return "\n".join([above, task, _transcript(history, user="agent above")])
@@ -292,7 +310,7 @@ def _one_entry(text: str) -> str:
     return "\n    ".join(text.splitlines())
 
 
-def overrule(thread: LoadedThread, event: JsonValue) -> None:
+def overrule(context: ModelContext, event: JsonValue) -> None:
     """Add a message to the conversation that the user approves an action that was denied.
 
     `event` is the completed review as the client received it.
@@ -311,7 +329,7 @@ def overrule(thread: LoadedThread, event: JsonValue) -> None:
             "event", f"only a denied action can be approved, not one that is {status}"
         )
     exact = msgspec.json.encode(action).decode()
-    thread.add_note(
+    context.add_note(
         message(
             "developer",
             "The user reviewed an action that the automatic review denied, and approves exactly "

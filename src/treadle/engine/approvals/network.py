@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -12,7 +11,6 @@ from treadle.engine.approvals.approvals import BY_USER
 from treadle.engine.approvals.permission import Denied
 from treadle.engine.commands.rules import Rules, append_network_rule
 from treadle.engine.conversation.input import message
-from treadle.engine.errors import EngineError
 from treadle.engine.events.server_requests import ServerRequestRefused
 from treadle.protocol import notifications as n
 from treadle.protocol.approval import (
@@ -36,9 +34,11 @@ from treadle.support.concurrency.tasks import BackgroundTasks
 from treadle.support.ids import uuid7
 
 if TYPE_CHECKING:
+    from treadle.engine.approvals.approvals import Approvals
     from treadle.engine.commands.rule_file import Protocol
+    from treadle.engine.conversation.model_context import ModelContext
+    from treadle.engine.state import ThreadState
     from treadle.engine.terminals.run import CommandRun
-    from treadle.engine.thread import LoadedThread
     from treadle.engine.turn import ActiveTurn
 
 _Decision: TypeAlias = CommandExecutionApprovalDecision | None
@@ -64,13 +64,6 @@ class _HostRequest:
     # `None` until an answer arrives, and if none does.
     decision: _Decision = None
     task: asyncio.Task[None] | None = None
-
-
-def open_gate(thread: LoadedThread, run: CommandRun) -> tuple[EgressProxy, dict[str, str]]:
-    """Create the egress proxy of a command limited to chosen hosts, and its environment."""
-    hosts = thread.approvals.hosts = thread.approvals.hosts or HostApprovals(thread)
-    policy = thread.settings_of(run.turn).network or NetworkPolicy()
-    return hosts.gate(run, policy), environment(policy)
 
 
 def closed_gate(
@@ -124,14 +117,20 @@ def _listed(policy: NetworkPolicy, rules: Rules, host: str) -> str | None:
 class HostApprovals:
     """The hosts that commands of one thread may reach, and how to request more."""
 
-    def __init__(self, thread: LoadedThread) -> None:
+    def __init__(self, approvals: Approvals, thread: ThreadState, context: ModelContext) -> None:
+        self._approvals = approvals
         self._thread = thread
+        self._context = context
         # While the thread is loaded. Includes the port, as the user saw it.
         self._accepted: set[Destination] = set()
         self._requests: dict[_Key, _HostRequest] = {}
 
-    def gate(self, run: CommandRun, policy: NetworkPolicy) -> EgressProxy:
-        """Create the egress proxy of a command that is about to start."""
+    def open_gate(self, run: CommandRun) -> tuple[EgressProxy, dict[str, str]]:
+        """Create the egress proxy of a command that is about to start, and its environment."""
+        policy = self._thread.settings_of(run.turn).network or NetworkPolicy()
+        return self._gate(run, policy), environment(policy)
+
+    def _gate(self, run: CommandRun, policy: NetworkPolicy) -> EgressProxy:
         recorded: set[Destination] = set()
 
         async def judge(destination: Destination) -> None:
@@ -151,7 +150,7 @@ class HostApprovals:
             run.note(f'Network access to "{destination.host}" was blocked: {blocked}.')
 
         def judge_address(address: Address) -> None:
-            _check_address(self._thread.approvals.rules(run.turn), address)
+            _check_address(self._approvals.rules(run.turn), address)
 
         return EgressProxy(
             policy,
@@ -168,7 +167,7 @@ class HostApprovals:
             Blocked: it may not be made.
         """
         turn = run.turn
-        by = _listed(policy, self._thread.approvals.rules(turn), destination.host)
+        by = _listed(policy, self._approvals.rules(turn), destination.host)
         if by is not None:
             return by
         if destination in self._accepted:
@@ -233,7 +232,7 @@ class HostApprovals:
         host, port, protocol = destination
         target = f"{protocol}://{host}:{port}"
         action = NetworkAccessGuardianApprovalReviewAction(host, port, protocol, target)
-        return await self._thread.approvals.reviewed(turn, item_id, action, None, None)
+        return await self._approvals.reviewed(turn, item_id, action, None, None)
 
     async def _decision(
         self, run: CommandRun, destination: Destination, item_id: str
@@ -270,7 +269,7 @@ class HostApprovals:
                 key=item_id,
                 call_id=run.item.id,
                 flag="waitingOnApproval",
-                default=thread.approvals.on_deadline(accept),
+                default=self._approvals.on_deadline(accept),
                 # The command ends with the server, and so does its connection.
                 resumable=False,
             )
@@ -287,8 +286,9 @@ class HostApprovals:
         if decision == "acceptForSession":
             self._accepted.add(destination)
         elif decision == "cancel":
-            with suppress(EngineError):  # it may have ended meanwhile
-                self._thread.interrupt(turn.id)()
+            # Another one may be active by now.
+            if self._thread.turn is turn:
+                turn.stop()
         elif isinstance(decision, CommandExecutionApprovalDecisionDetail):
             amendment = decision.apply_network_policy_amendment
             if amendment is None or not await self._amend(
@@ -318,7 +318,7 @@ class HostApprovals:
             return True
         done = "allowed" if amendment.action == "allow" else "denied"
         text = f"The user permanently {done} {destination.host} with a network rule."
-        thread.add_note(message("developer", text))
+        self._context.add_note(message("developer", text))
         return True
 
     def _warn(self, turn: ActiveTurn, text: str) -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
 from msgspec import UNSET, UnsetType
 
 from treadle.engine.conversation import instructions
@@ -38,12 +37,8 @@ from treadle.store.records import CallDone, InputGiven, InputTaken
 from treadle.support.ids import uuid7
 
 if TYPE_CHECKING:
-    from treadle.engine.accounting.thread_usage import UsageTracker
     from treadle.engine.conversation.messages import ClientMessages
-    from treadle.engine.events.log import EventLog
-    from treadle.engine.services import EngineServices, LoadedState
-    from treadle.engine.settings import RunSettings
-    from treadle.store.stored_thread import ThreadMeta
+    from treadle.engine.state import LoadedState, ThreadState
 
 
 class _Folder(NamedTuple):
@@ -55,19 +50,12 @@ class _Folder(NamedTuple):
 
 
 class ModelContext:
-    """The part of a thread that maintains what the model sees; `LoadedThread` has the rest."""
+    """Maintains what the model of one thread sees."""
 
-    id: str
-    meta: ThreadMeta
-    settings: RunSettings
-    log: EventLog
-    services: EngineServices
-    usage: UsageTracker
-    messages: ClientMessages
-    turn: ActiveTurn | None
-
-    def __init__(self, loaded: LoadedState) -> None:
-        self.history = History(self.log, loaded.history)
+    def __init__(self, state: ThreadState, messages: ClientMessages, loaded: LoadedState) -> None:
+        self.history = History(state.log, loaded.history)
+        self._state = state
+        self._messages = messages
         self._notes: list[InputGiven] = []
         self._last_context: LastContext | None = (
             shown_context(loaded.last_context) if loaded.last_context else None
@@ -79,11 +67,7 @@ class ModelContext:
         self._client_context: dict[str, AdditionalContextEntry] = {}
         self._folder: _Folder | None = None
 
-    def settings_of(self, turn: ActiveTurn) -> RunSettings:
-        """Return the settings of a turn: the thread's, with the turn's own changes."""
-        return replace(self.settings, **turn.changes) if turn.changes else self.settings
-
-    def _message(self, params: TurnStartParams | TurnSteerParams, files: InputFiles) -> Message:
+    def message_of(self, params: TurnStartParams | TurnSteerParams, files: InputFiles) -> Message:
         """Return the input of a request, preceded by new or changed additional context."""
         output, items = None, to_model_items(params.input, files)
         tool_output = params.tool_output if isinstance(params, TurnStartParams) else None
@@ -103,19 +87,16 @@ class ModelContext:
         items = [*to_context_items(changed), *items]
         return Message(params.input, items, params.client_user_message_id, output)
 
-    @property
-    def context_window(self) -> int:
-        """The size of the context window in tokens: configured, or from the model catalog."""
-        return self.settings.context_window or traits_of(self.settings.model).context_window
-
     def is_nearly_full(self) -> bool:
         """Whether the next request might not fit into the context window."""
-        limit = self.settings.auto_compact_limit or self.context_window * 9 // 10
-        return self.usage.fill >= limit and self._can_shrink()
+        state = self._state
+        limit = state.settings.auto_compact_limit or state.context_window * 9 // 10
+        return state.usage.fill >= limit and self._can_shrink()
 
-    def mark_full(self) -> None:
-        """Force a compaction before the next request: the last one did not fit."""
-        self.usage.fill = self.context_window
+    def mark_full(self, turn: ActiveTurn) -> None:
+        """Force a compaction before the next request: the last one of the turn did not fit."""
+        if turn.side is None:
+            self._state.usage.set_fill(self._state.context_window)
 
     def compact(self, summary: str) -> None:
         """Replace the history by the model's own summary."""
@@ -123,31 +104,31 @@ class ModelContext:
         items = compacted(self.history.items, self._describe(self._skills), summary)
         self.history.replace(items, summary)
         self._client_context.clear()
-        self.usage.fill = 0
+        self._state.usage.set_fill(0)
 
     def _can_shrink(self) -> bool:
         return any(item.get("role") == "assistant" for item in self.history.items)
 
     def add_note(self, *items: ModelItem) -> None:
         """Add items to the history now, or, during a turn, after the current response."""
-        if self.turn is None:
+        if self._state.turn is None:
             self.history.add(*items)
             return
         note = InputGiven(uuid7(), list(items))
-        self.log.record(note)
+        self._state.log.record(note)
         self._notes.append(note)
 
     def flush_notes(self) -> None:
         """Add the pending notes to the history."""
         notes, self._notes = self._notes, []
         for note in notes:
-            self.log.record(*self.history.take(*note.items), InputTaken(note.id))
+            self._state.log.record(*self.history.take(*note.items), InputTaken(note.id))
 
     def queue_input(self, turn: ActiveTurn, pending: Message) -> None:
         """Queue input for a turn; stored first, so that it survives the server."""
         parts = (pending.items, turn.id, pending.content, pending.client_id, pending.output)
-        record = InputGiven(uuid7(), *parts, next_seq=self.log.last_seq + 1)
-        self.messages.store(pending, turn, [record])
+        record = InputGiven(uuid7(), *parts, next_seq=self._state.log.last_seq + 1)
+        self._messages.store(pending, turn, [record])
         turn.pending_input.append(replace(pending, id=record.id))
 
     def history_of(self, turn: ActiveTurn) -> History:
@@ -168,13 +149,13 @@ class ModelContext:
     def record_output(self, turn: ActiveTurn, output: ModelItem) -> None:
         """Record the output of a call before it can be added to the history."""
         if turn.side is None:
-            self.log.record(CallDone(output))
+            self._state.log.record(CallDone(output))
 
     def add_response_item(self, turn: ActiveTurn, item: ModelItem, stream: ItemStream) -> None:
         """Add a finished item of a response to history and turn, stored atomically."""
         records = self.history_of(turn).take(item)
         if not stream.finish(item, records):
-            self.log.record(*records)
+            self._state.log.record(*records)
         self._publish_raw(turn, (item,))
 
     def add_input(self, turn: ActiveTurn, pending: Message) -> None:
@@ -189,7 +170,7 @@ class ModelContext:
             item = UserMessageThreadItem(pending.content, id=uuid7(), client_id=pending.client_id)
         else:  # only for the model
             records = self.history_of(turn).take(*pending.items)
-            self.log.record(*records, *pending.taken_records)
+            self._state.log.record(*records, *pending.taken_records)
             self._publish_raw(turn, pending.items)
             return
         self._publish_raw(turn, pending.items)
@@ -199,24 +180,24 @@ class ModelContext:
         turn.complete_item(item, [*records, *pending.taken_records])
 
     def _publish_raw(self, turn: ActiveTurn, items: Sequence[ModelItem]) -> None:
-        if self.settings.publishes_raw_events:
+        if self._state.settings.publishes_raw_events:
             for item in items:
                 raw: JsonValue = item
-                params = RawResponseItemCompletedNotification(raw, self.id, turn.id)
-                self.log.publish(n.RAW_RESPONSE_ITEM_COMPLETED, params)
+                params = RawResponseItemCompletedNotification(raw, self._state.id, turn.id)
+                self._state.log.publish(n.RAW_RESPONSE_ITEM_COMPLETED, params)
 
     def _set_preview(self, message: Message) -> None:
         """Set the preview to the user's first message, for lists of threads."""
-        if self.meta.preview:
+        if self._state.meta.preview:
             return
         texts = [part.text for part in message.content if isinstance(part, TextUserInput)]
         if any(texts):
-            self.meta = msgspec.structs.replace(self.meta, preview="\n".join(texts))
+            self._state.update_meta(preview="\n".join(texts))
 
     def add_context(self, turn: ActiveTurn) -> None:
         """Record the turn's settings; describe them to the model once and after a change."""
-        context = turn_context(self.settings_of(turn), turn)
-        self.log.record(context)
+        context = turn_context(self._state.settings_of(turn), turn)
+        self._state.log.record(context)
         now, before = shown_context(context), self._last_context
         self._last_context = now
         if before is not None and before.model != now.model:
@@ -232,35 +213,36 @@ class ModelContext:
 
     def warn_unknown_model(self) -> None:
         """Publish a warning, once, if the catalog does not have the model."""
-        model = self.settings.model
+        model = self._state.settings.model
         if self._warned_model != model and traits_of(model) is UNKNOWN:
             self._warned_model = model
             text = f"Unknown model `{model}`; using default limits."
-            self.log.publish(n.WARNING, WarningNotification(text, self.id))
+            self._state.log.publish(n.WARNING, WarningNotification(text, self._state.id))
 
     def context_items(self) -> list[ModelItem]:
         """Return the messages that describe permissions, environment and instructions."""
         return self._describe(self._current_skills())
 
     def _describe(self, skills: str | None) -> list[ModelItem]:
-        return describe(self.settings, self._last_folder().docs, skills, self.services.clock())
+        state = self._state
+        return describe(state.settings, self._last_folder().docs, skills, state.services.clock())
 
     def _current_skills(self) -> str | None:
         return self._last_folder().skills
 
     async def read_folder(self) -> None:
         """Read the working folder's instructions in a worker: they may be large or slow."""
-        cwd = self.settings.cwd
-        self._folder = await self.services.file_workers.run(self._read_folder, cwd)
+        cwd = self._state.settings.cwd
+        self._folder = await self._state.services.file_workers.run(self._read_folder, cwd)
 
     def _read_folder(self, cwd: str) -> _Folder:
-        docs = read_project_docs(Path(cwd), home=self.services.home)
-        return _Folder(cwd, instructions.skills(self.services.skills(cwd)), docs)
+        docs = read_project_docs(Path(cwd), home=self._state.services.home)
+        return _Folder(cwd, instructions.skills(self._state.services.skills(cwd)), docs)
 
     def _last_folder(self) -> _Folder:
         """Return the folder's instructions as last read."""
-        if self._folder is None or self._folder.cwd != self.settings.cwd:
-            self._folder = self._read_folder(self.settings.cwd)
+        if self._folder is None or self._folder.cwd != self._state.settings.cwd:
+            self._folder = self._read_folder(self._state.settings.cwd)
         return self._folder
 
     def _update_skills(self, turn: ActiveTurn) -> None:
@@ -272,12 +254,12 @@ class ModelContext:
 
     def project_docs(self) -> ProjectDocs:
         """Return the AGENTS.md files that apply to the thread."""
-        return read_project_docs(Path(self.settings.cwd), home=self.services.home)
+        return read_project_docs(Path(self._state.settings.cwd), home=self._state.services.home)
 
     def reset_history(self, history: Sequence[ModelItem]) -> None:
         """Return to an earlier history."""
-        self.history = History(self.log, history)
+        self.history = History(self._state.log, history)
         self._client_context.clear()
         self._last_context = None
         self._has_context = bool(history)
-        self.usage.fill = 0
+        self._state.usage.set_fill(0)

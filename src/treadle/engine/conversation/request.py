@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from treadle.engine.conversation.instructions import BASE_INSTRUCTIONS
-from treadle.model.base import ModelRequest
+from treadle.model.base import ModelItem, ModelRequest
 from treadle.model.catalog import traits_of
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import LoadedThread
+    from treadle.engine.state import ThreadState
     from treadle.engine.tools.registry import ToolRegistry
     from treadle.engine.turn import ActiveTurn
 
 
-def request_of(thread: LoadedThread, turn: ActiveTurn, tools: ToolRegistry) -> ModelRequest:
-    """Build the next request from the turn's settings and history, and the model's traits."""
+def request_of(
+    thread: ThreadState, turn: ActiveTurn, history: Sequence[ModelItem], tools: ToolRegistry
+) -> ModelRequest:
+    """Build the next request from the turn's settings, its history, and the model's traits."""
     settings, side = thread.settings_of(turn), turn.side
     traits = traits_of(settings.model)
     base = settings.base_instructions or BASE_INSTRUCTIONS
     return ModelRequest(
         model=settings.model,
         instructions=base if side is None else side.instructions,
-        input=tuple(thread.history_of(turn).items),
+        input=tuple(history),
         tools=tools.specs(),
         parallel_tool_calls=traits.supports_parallel_tool_calls,
         effort=settings.effort or traits.default_effort,

@@ -53,7 +53,7 @@ async def input_stored(thread: LoadedThread, start: Callable[[], None] | None = 
         await thread.messages.stored()
     except StorageFailed as failure:
         if turn is None or turn.state != "accepted":
-            thread.storage_failed(failure)
+            thread.state.storage_failed(failure)
         elif turn.pending_input and start is not None:
             start()
         else:

@@ -91,6 +91,8 @@ class EventLog:
         *,
         open_items: Callable[[], Sequence[ItemStartedNotification]] = tuple,
         open_requests: Callable[[], Sequence[OpenedRequest]] = tuple,
+        on_event: Callable[[Event], None] | None = None,
+        on_failure: Callable[[StorageFailed], None] = lambda _failure: None,
     ) -> None:
         self._journal = journal
         self._clock = clock
@@ -105,9 +107,9 @@ class EventLog:
         # Events whose publication waits for a sync; later ones wait behind them.
         self._unsynced: deque[int] = deque()
         self._watchers: set[Callable[[], None]] = set()
-        self.on_event: Callable[[Event], None] | None = None
+        self._on_event = on_event
         # Called when an event or a record cannot be written.
-        self.on_failure: Callable[[StorageFailed], None] = lambda _failure: None
+        self.on_failure = on_failure
 
     def publish(
         self,
@@ -307,8 +309,8 @@ class EventLog:
             self._forget(len(self._recent) // 2)
         for wake in self._watchers:
             wake()
-        if self.on_event is not None:
-            self.on_event(event)
+        if self._on_event is not None:
+            self._on_event(event)
 
     def _forget_older_turns(self) -> None:
         """Keep only the last turn in memory; readers that are further back use the journal."""

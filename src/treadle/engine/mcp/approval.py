@@ -24,8 +24,9 @@ from treadle.protocol.server_requests import MCP_SERVER_ELICITATION_REQUEST
 from treadle.store.records import Decided, Granted
 
 if TYPE_CHECKING:
+    from treadle.engine.approvals.approvals import Approvals
     from treadle.engine.mcp.servers import McpServers
-    from treadle.engine.thread import LoadedThread
+    from treadle.engine.state import ThreadState
     from treadle.engine.turn import ActiveTurn
 
 REJECTED: Final = "user rejected MCP tool call"
@@ -97,7 +98,7 @@ class ToolUse:
         return self.server.config.approval_mode(self.name)
 
 
-async def approve(servers: McpServers, use: ToolUse) -> None:
+async def approve(servers: McpServers, approvals: Approvals, use: ToolUse) -> None:
     """Allow a call, or request approval of it.
 
     Raises:
@@ -115,7 +116,7 @@ async def approve(servers: McpServers, use: ToolUse) -> None:
     if judgement.verdict == "allow" or is_known:
         return
     if settings.approvals_reviewer != "user":
-        await _review(thread, use)
+        await _review(approvals, use)
         return
     persist = ["session", "always"] if use.mode == "auto" else []
     answer = await _ask(thread, use, persist)
@@ -129,7 +130,7 @@ async def approve(servers: McpServers, use: ToolUse) -> None:
 
 
 async def _ask(
-    thread: LoadedThread, use: ToolUse, persist: list[str]
+    thread: ThreadState, use: ToolUse, persist: list[str]
 ) -> McpServerElicitationRequestResponse:
     server = use.server.name
     limits = thread.settings.asks
@@ -169,23 +170,21 @@ def _meta(use: ToolUse, persist: list[str]) -> Raw:
     return {**meta, "tool_params": use.arguments, "tool_params_display": shown}
 
 
-async def _review(thread: LoadedThread, use: ToolUse) -> None:
+async def _review(approvals: Approvals, use: ToolUse) -> None:
     """Let the guardian decide."""
-    from treadle.engine.approvals.guardian import review_action
-
     title = use.tool.get("title")
     action = McpToolCallGuardianApprovalReviewAction(
         use.server.name, use.name, tool_title=title if isinstance(title, str) else None
     )
     details = {"arguments": use.arguments, "hints": use.tool.get("annotations")}
-    review = await review_action(thread, use.turn, action, use.call_id, None, details=details)
+    review = await approvals.guardian.review(use.turn, action, use.call_id, None, details=details)
     if review.status != "approved":
         raise McpRefused(
             review.rationale or f"the automatic review ended with status {review.status}"
         )
 
 
-def _record(thread: LoadedThread, use: ToolUse, judgement: Judgement, *, is_known: bool) -> None:
+def _record(thread: ThreadState, use: ToolUse, judgement: Judgement, *, is_known: bool) -> None:
     """Record a decision that was made without a request."""
     decision = "forbidden" if judgement.verdict == "refuse" else "allowed"
     by = "approved for the session" if is_known else judgement.by

@@ -19,13 +19,13 @@ from treadle.protocol.policy import AskForApproval, GranularAskForApproval
 from treadle.protocol.server_requests import MCP_SERVER_ELICITATION_REQUEST
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import LoadedThread
+    from treadle.engine.state import ThreadState
 
 DECLINED: Final[Raw] = {"action": "decline"}
 
 
 async def elicit(
-    thread: LoadedThread, server: str, call_id: str | None, key: str, params: Raw
+    thread: ThreadState, server: str, call_id: str | None, key: str, params: Raw
 ) -> Raw:
     """Forward an elicitation to the clients; decline it if the policy allows no requests.
 

@@ -25,7 +25,8 @@ from treadle.protocol.mcp import McpServerStatusUpdatedNotification
 from treadle.support.concurrency.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import LoadedThread
+    from treadle.engine.conversation.model_context import ModelContext
+    from treadle.engine.state import ThreadState
     from treadle.engine.turn import ActiveTurn
 
 INSTRUCTION_TOKENS: Final = 2_000
@@ -58,7 +59,7 @@ class McpServers:
         *,
         tasks: BackgroundTasks,
         home: Path,
-        thread: LoadedThread | None = None,
+        thread: ThreadState | None = None,
     ) -> None:
         self.tokens = TokenFile(home)
         # Tools that the user approved while the thread is loaded.
@@ -109,7 +110,7 @@ class McpServers:
             await server.closed()
 
     async def before_request(self, turn: ActiveTurn, calls: Collection[str]) -> str | None:
-        """Wait for servers, once in a turn, and add their instructions to the model context.
+        """Wait for servers, once in a turn.
 
         Required servers, and servers whose tools are about to be called, may take their full time
         to start. Return the reason why the turn cannot run, if there is one.
@@ -121,7 +122,6 @@ class McpServers:
                 await (server.settled() if is_needed else self._wait_briefly(server))
             if errors := [_describe(each) for each in self._servers.values() if each.is_missing]:
                 return f"required MCP servers failed to initialize: {', '.join(errors)}"
-        self.add_instructions(turn)
         return None
 
     async def arriving(self, tool: str) -> None:
@@ -172,16 +172,15 @@ class McpServers:
         }
         return [(name, *tools[pair]) for name, pair in model_names(tools).items()]
 
-    def add_instructions(self, turn: ActiveTurn) -> None:
+    def add_instructions(self, turn: ActiveTurn, context: ModelContext) -> None:
         """Add the instructions of servers to the model context, unless it contains them."""
-        thread = self.thread
         for server in self._servers.values():
             if server.instructions is None or not server.offered:
                 continue
             note = message("developer", instructions(server.name, server.instructions))
-            known = thread.history_of(turn).items
+            known = context.history_of(turn).items
             if all(item.get("content") != note["content"] for item in known):
-                thread.remember(turn, note)
+                context.remember(turn, note)
 
     async def remember(self, server: str, tool: str, *, always: bool) -> None:
         """Approve a tool for this thread, or permanently."""
@@ -201,7 +200,7 @@ class McpServers:
             calls.remove(call_id)
 
     @property
-    def thread(self) -> LoadedThread:
+    def thread(self) -> ThreadState:
         """The thread that uses the servers.
 
         Raises:

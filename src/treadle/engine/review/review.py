@@ -101,12 +101,12 @@ async def conduct(
     """
     about = turn.side.about if turn.side is not None else ""
     turn.complete_item(EnteredReviewModeThreadItem(uuid7(), about))
-    await thread.read_folder()
-    thread.remember(turn, *thread.context_items())
+    context = thread.context
+    await context.read_folder()
+    context.remember(turn, *context.context_items())
     for pending in turn.pending_input:
-        thread.add_input(turn, pending)
+        context.add_input(turn, pending)
     turn.pending_input = []
-    fill = thread.usage.fill
     error: str | None = "The review failed."
     try:
         while await request_response():
@@ -121,8 +121,6 @@ async def conduct(
         error = f"The review failed: {failure}"
         raise
     finally:
-        # The reviewer's history does not fill the thread's own context.
-        thread.usage.fill = fill
         if error is not None:
             turn.complete_item(ExitedReviewModeThreadItem(uuid7(), error))
 
@@ -138,11 +136,11 @@ def _conclude(thread: LoadedThread, turn: ActiveTurn, about: str, text: str) -> 
     )
     part = {"type": "output_text", "text": text}
     answer: ModelItem = {"type": "message", "role": "assistant", "content": [part]}
-    records = thread.history.take(note, answer)
+    records = thread.context.history.take(note, answer)
     turn.complete_item(AgentMessageThreadItem(id=uuid7(), text=text), records)
 
 
 def _last_message(thread: LoadedThread, turn: ActiveTurn) -> str:
-    items = reversed(thread.history_of(turn).items)
+    items = reversed(thread.context.history_of(turn).items)
     messages = (item for item in items if item.get("role") == "assistant")
     return text_of(next(messages, {}))

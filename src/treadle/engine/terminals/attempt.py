@@ -193,9 +193,8 @@ class CommandAttempt:
         )
         if not confinement.has_gate:
             return env, None
-        from treadle.engine.approvals.network import open_gate
 
-        gate, proxy_env = open_gate(self._thread, run)
+        gate, proxy_env = self._thread.approvals.hosts.open_gate(run)
         return env | proxy_env, gate
 
     def _fail(self, reason: str) -> NotRun:

@@ -15,7 +15,7 @@ from treadle.shell.safe import is_known_safe
 from treadle.shell.scripts import commands_of, script_of
 
 if TYPE_CHECKING:
-    from treadle.engine.thread import LoadedThread
+    from treadle.engine.state import ThreadState
     from treadle.engine.turn import ActiveTurn
 
 _MOVING: Final = frozenset(". builtin cd command eval popd pushd source".split())
@@ -32,7 +32,7 @@ _NOWHERE: Final = os.devnull
 
 
 def permit_by_rule(
-    thread: LoadedThread, turn: ActiveTurn, request: CommandRequest, usual: Confinement
+    thread: ThreadState, turn: ActiveTurn, request: CommandRequest, usual: Confinement
 ) -> Permission:
     """Permit a command that a rule allows: outside the sandbox, if its programs are trusted.
 
@@ -67,7 +67,7 @@ def permit_by_rule(
 
 
 def permit_approved(
-    thread: LoadedThread, turn: ActiveTurn, request: CommandRequest, usual: Confinement
+    thread: ThreadState, turn: ActiveTurn, request: CommandRequest, usual: Confinement
 ) -> Permission:
     """Permit an approved command to run outside the sandbox.
 
@@ -80,7 +80,7 @@ def permit_approved(
     return Permission(UNRESTRICTED, was_asked=True, search_paths=search_paths)
 
 
-def _environ(thread: LoadedThread, turn: ActiveTurn) -> dict[str, str]:
+def _environ(thread: ThreadState, turn: ActiveTurn) -> dict[str, str]:
     return allowed(thread.settings_of(turn).shell.environment, os.environ)
 
 
@@ -92,7 +92,7 @@ def _is_found(name: str, path: str) -> bool:
 
 
 def _trusted_search_paths(
-    thread: LoadedThread, environ: Mapping[str, str], usual: Confinement
+    thread: ThreadState, environ: Mapping[str, str], usual: Confinement
 ) -> Mapping[str, str]:
     """The variables of `_SEARCH_PATHS`, without folders that commands can write."""
     values = {"PATH": os.defpath, **{key: environ[key] for key in _SEARCH_PATHS if key in environ}}

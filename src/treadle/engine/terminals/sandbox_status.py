@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
+from treadle.engine.events.log import EventLog
 from treadle.engine.terminals.output_file import FOLDER, make_room
 from treadle.protocol import notifications as n
 from treadle.protocol.error import ConfigWarningNotification
 from treadle.sandbox.backends.selection import known_gaps, prepare
-
-if TYPE_CHECKING:
-    from treadle.engine.threads import Threads
 
 SUMMARY: Final = "The sandbox has gaps on this machine because bubblewrap does not work here."
 ADVICE: Final = (
@@ -30,10 +29,10 @@ def sandbox_warning() -> ConfigWarningNotification | None:
     return ConfigWarningNotification(summary=SUMMARY, details=details)
 
 
-async def make_ready(threads: Threads) -> None:
+async def make_ready(home: Path, broadcasts: EventLog) -> None:
     """Prepare the sandbox before the first command needs it, and broadcast a warning of gaps."""
     await prepare()
     warning = sandbox_warning()
     if warning is not None:
-        threads.broadcast(n.CONFIG_WARNING, warning)
-    await asyncio.to_thread(make_room, threads.home / FOLDER)
+        broadcasts.publish(n.CONFIG_WARNING, warning)
+    await asyncio.to_thread(make_room, home / FOLDER)

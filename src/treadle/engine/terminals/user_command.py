@@ -93,11 +93,11 @@ def _add_to_context(thread: LoadedThread, run: CommandRun) -> None:
     turn = thread.turn
     if turn is not None and turn.kind == "regular":
         # The model gets another request, so that it can react to the command.
-        thread.queue_input(turn, Message([], [item]))
+        thread.context.queue_input(turn, Message([], [item]))
     elif turn is not None and turn.kind != "shell":
-        thread.add_note(item)
+        thread.context.add_note(item)
     else:
-        thread.remember(run.turn, item)
+        thread.context.remember(run.turn, item)
 
 
 def _message_text(run: CommandRun, max_tokens: int) -> str:

@@ -67,13 +67,13 @@ _ROLES: Final = "\n".join(f"- {name}: {role.description}" for name, role in ROLE
 _TARGET: Final[JsonValue] = {"type": "string", "description": "Agent id returned by spawn_agent."}
 
 
-def agent_tools(thread: LoadedThread) -> list[ToolHandler]:
+def agent_tools(thread: LoadedThread, agents: Agents) -> list[ToolHandler]:
     """The tools for sub-agents, if the thread may have any."""
     is_on = thread.settings.features.get("multi_agent", True)
     if not is_on or depth_of(thread.meta) >= thread.settings.agents.max_depth:
         return []
     kinds = (SpawnAgent, SendInput, ResumeAgent, WaitAgent, CloseAgent)
-    return [kind(thread) for kind in kinds]
+    return [kind(thread, agents) for kind in kinds]
 
 
 class _AgentTool:
@@ -82,16 +82,13 @@ class _AgentTool:
     properties: ClassVar[dict[str, JsonValue]]
     required: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, thread: LoadedThread) -> None:
+    def __init__(self, thread: LoadedThread, agents: Agents) -> None:
         self._thread = thread
+        self._agents = agents
 
     def spec(self) -> ModelTool:
         """The definition that the model sees."""
         return function_tool(self.name, self.description, self.properties, self.required)
-
-    @property
-    def _agents(self) -> Agents:
-        return self._thread.services.agents
 
     async def _read_files(self, turn: ActiveTurn, inputs: Sequence[UserInput]) -> InputFiles:
         """Read the files in the input that commands of the turn may read.

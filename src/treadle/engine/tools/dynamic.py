@@ -147,8 +147,8 @@ def give_tools(thread: LoadedThread, tools: Sequence[DynamicToolSpec]) -> None:
     """Replace the client tools of a thread."""
     if list(tools) != (thread.meta.dynamic_tools or []):
         thread.log.record(ToolsGiven(list(tools)))
-        thread.meta = msgspec.structs.replace(thread.meta, dynamic_tools=list(tools))
-    thread.settings = replace(thread.settings, dynamic_tools=tuple(tools))
+        thread.state.update_meta(dynamic_tools=list(tools))
+    thread.state.settings = replace(thread.settings, dynamic_tools=tuple(tools))
 
 
 # -- calls

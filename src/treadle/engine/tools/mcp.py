@@ -32,6 +32,7 @@ from treadle.protocol.mcp import (
 )
 
 if TYPE_CHECKING:
+    from treadle.engine.approvals.approvals import Approvals
     from treadle.engine.thread import LoadedThread
     from treadle.engine.tools.registry import ToolHandler
     from treadle.engine.turn import ActiveTurn
@@ -46,7 +47,10 @@ _NO_PARAMETERS: Final[Raw] = {"type": "object", "properties": {}}
 class McpTool:
     """One tool of one server, in one thread."""
 
-    def __init__(self, servers: McpServers, name: str, server: McpServer, tool: Raw) -> None:
+    def __init__(
+        self, servers: McpServers, approvals: Approvals, name: str, server: McpServer, tool: Raw
+    ) -> None:
+        self._approvals = approvals
         self.name = name
         self._servers = servers
         self._server = server
@@ -90,7 +94,7 @@ class McpTool:
         began = perf_counter()
         with _CallItem(turn, item) as activity:
             try:
-                await approve(self._servers, use)
+                await approve(self._servers, self._approvals, use)
                 activity.restart()
                 raw = await self._call(turn, call.id, arguments)
             except McpRefused as refusal:
@@ -302,7 +306,7 @@ def mcp_tools(thread: LoadedThread) -> list[ToolHandler]:
     servers = thread.mcp
     if not servers.has_any:
         return []
-    own: list[ToolHandler] = [McpTool(servers, *tool) for tool in servers.tools()]
+    own: list[ToolHandler] = [McpTool(servers, thread.approvals, *tool) for tool in servers.tools()]
     resources = (ListResources, ListResourceTemplates, ReadResource)
     return [*(kind(servers) for kind in resources), *own]
 

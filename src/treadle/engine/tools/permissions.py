@@ -172,10 +172,8 @@ class RequestPermissions:
         reason: str | None,
     ) -> PermissionsRequestApprovalResponse:
         """Let the guardian decide: all permissions for the turn, or none."""
-        from treadle.engine.approvals.guardian import review_action
-
         action = RequestPermissionsGuardianApprovalReviewAction(requested, reason)
-        review = await review_action(self._thread, turn, action, call.id, reason)
+        review = await self._thread.approvals.guardian.review(turn, action, call.id, reason)
         if review.status != "approved":
             return _NOTHING
         granted = GrantedPermissionProfile(requested.file_system, requested.network)

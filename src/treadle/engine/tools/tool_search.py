@@ -72,7 +72,7 @@ class ToolFinder:
 
         A model with native tool search reads the definitions from the output of the search.
         """
-        items = self._thread.history.items
+        items = self._thread.context.history.items
         found = set(_found_by_function(items))
         return found if self.is_native else found | set(_found_natively(items))
 

@@ -20,10 +20,11 @@ from treadle.engine.tools.shell import command_tools
 from treadle.engine.tools.tool_search import ToolFinder, defer_mcp_tools
 
 if TYPE_CHECKING:
+    from treadle.engine.agents.agents import Agents
     from treadle.engine.thread import LoadedThread
 
 
-def tools_of(thread: LoadedThread) -> list[ToolHandler]:
+def tools_of(thread: LoadedThread, agents: Agents) -> list[ToolHandler]:
     """The fixed tools of a thread, in the order in which the model sees them."""
     return [
         *command_tools(thread),
@@ -32,7 +33,7 @@ def tools_of(thread: LoadedThread) -> list[ToolHandler]:
         *goal_tools(thread),
         RequestUserInput(thread),
         ViewImage(thread),
-        *agent_tools(thread),
+        *agent_tools(thread, agents),
     ]
 
 
@@ -48,10 +49,10 @@ def changing_tools_of(thread: LoadedThread) -> list[ToolHandler]:
     return tools
 
 
-def toolbox_of(thread: LoadedThread) -> ToolRegistry:
+def toolbox_of(thread: LoadedThread, agents: Agents) -> ToolRegistry:
     """The registry of a thread's tools, with the search for deferred ones."""
     return ToolRegistry(
-        tools_of(thread),
+        tools_of(thread, agents),
         changing=lambda: changing_tools_of(thread),
         arriving=thread.mcp.arriving,
         finder=ToolFinder(thread),

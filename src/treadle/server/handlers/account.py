@@ -165,13 +165,13 @@ def _requires_openai_auth(ctx: Context[ClientSession]) -> bool:
 
 def _publish_login(server: Server) -> None:
     completed = AccountLoginCompletedNotification(success=True)
-    server.threads.broadcast(ACCOUNT_LOGIN_COMPLETED, completed)
+    server.threads.services.broadcast(ACCOUNT_LOGIN_COMPLETED, completed)
     _publish_account(server)
 
 
 def _publish_account(server: Server) -> None:
     updated = AccountUpdatedNotification(auth_mode=server.credentials.auth_mode)
-    server.threads.broadcast(ACCOUNT_UPDATED, updated)
+    server.threads.services.broadcast(ACCOUNT_UPDATED, updated)
 
 
 def _refuse_without_plan(ctx: Context[ClientSession], what: str) -> NoReturn:

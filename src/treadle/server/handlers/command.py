@@ -265,7 +265,7 @@ async def _start(
 
     cwd = working_folder(params.cwd)
     size = params.size or _DEFAULT_SIZE
-    session.server.threads.prepare_sandbox()
+    session.server.threads.services.prepare_sandbox()
     try:
         effective = session.server.configuration.effective(cwd)
         confinement, environ, proxy = _execution_context(session, params, cwd, effective)
@@ -315,7 +315,7 @@ def _execution_context(
         raise InvalidRequest(message, kind="invalidParams", path="permissionProfile")
     overrides = ThreadSettingsUpdateParams(thread_id="", sandbox_policy=policy)
     check_turn(session.server.configuration, overrides)
-    boundary = session.server.threads.boundary
+    boundary = session.server.threads.services.boundary
     confinement, proxy = boundary.confine(policy, cwd, environ=environ), None
     if network := effective.network():
         confinement = network.narrow(confinement)
@@ -334,7 +334,9 @@ def _open_proxy(
     from treadle.sandbox.network.environment import environment
 
     threads = session.server.threads
-    return closed_gate(network, threads.rules(cwd), threads.tasks), environment(network)
+    return closed_gate(network, threads.services.rules(cwd), threads.services.tasks), environment(
+        network
+    )
 
 
 async def _wait(process: Process, params: CommandExecParams) -> int:

@@ -49,7 +49,7 @@ async def thread_goal_get(
     if loaded is not None:
         return ThreadGoalGetResponse(loaded.goals.current)
     try:
-        return ThreadGoalGetResponse((await threads.stored(params.thread_id)).goal)
+        return ThreadGoalGetResponse((await threads.stored.read(params.thread_id)).goal)
     except ThreadNotFound as error:
         raise ThreadNotLoaded(params.thread_id) from error
 

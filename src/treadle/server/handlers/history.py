@@ -229,7 +229,7 @@ async def _build_answer(
 
 async def _stored(ctx: Context[ClientSession], thread_id: str) -> StoredThread:
     try:
-        return await ctx.session.server.threads.read_current(thread_id)
+        return await ctx.session.server.threads.stored.read_current(thread_id)
     except ThreadNotFound as error:
         raise unknown_thread("thread not loaded", thread_id) from error
 

@@ -163,7 +163,9 @@ async def mcp_server_oauth_login(
     sign_in = await _sign_in(server, params)
     page_url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     login_id = uuid7()
-    server.threads.tasks.spawn(_log_in(server, sign_in, params, login_id, page_url), "mcp login")
+    server.threads.services.tasks.spawn(
+        _log_in(server, sign_in, params, login_id, page_url), "mcp login"
+    )
     try:
         url = await page_url
     except McpError as error:
@@ -174,7 +176,7 @@ async def mcp_server_oauth_login(
 async def _sign_in(server: Server, params: McpServerOauthLoginParams) -> SignIn:
     threads = server.threads
     thread = threads.get(params.thread_id) if params.thread_id is not None else None
-    common = threads.mcp.config(thread.settings if thread else None)
+    common = threads.services.mcp.config(thread.settings if thread else None)
     if params.name not in common.servers:
         raise InvalidRequest(f"No MCP server named '{params.name}' found.", kind="mcpNotFound")
     from treadle.engine.mcp.config import BadServer, read_server
@@ -195,7 +197,7 @@ async def _sign_in(server: Server, params: McpServerOauthLoginParams) -> SignIn:
         name=params.name,
         server=config,
         common=common,
-        tokens=TokenFile(threads.home),
+        tokens=TokenFile(threads.services.home),
         scopes=params.scopes,
     )
 
@@ -225,7 +227,7 @@ async def _log_in(
             fault = None
     if page_url.exception() is not None:
         return
-    server.threads.broadcast(
+    server.threads.services.broadcast(
         n.MCP_SERVER_OAUTH_LOGIN_COMPLETED,
         McpServerOauthLoginCompletedNotification(
             name=sign_in.name,
@@ -249,7 +251,9 @@ async def _servers(server: Server, thread_id: str | None) -> AsyncIterator[McpSe
         servers.start()
         yield servers
         return
-    async with temporary_servers(threads.mcp, tasks=threads.tasks, home=threads.home) as servers:
+    async with temporary_servers(
+        threads.services.mcp, tasks=threads.services.tasks, home=threads.services.home
+    ) as servers:
         yield servers
 
 

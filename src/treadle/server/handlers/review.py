@@ -41,8 +41,8 @@ async def review_start(
     thread = server.threads.get(params.thread_id)
     settings = thread.settings
     effective = server.configuration.effective(settings.cwd)
-    server.threads.prepare_sandbox()
-    git = ConfinedGit(server.threads.boundary, settings.cwd, effective.command_limits())
+    server.threads.services.prepare_sandbox()
+    git = ConfinedGit(server.threads.services.boundary, settings.cwd, effective.command_limits())
     task = await resolve(params.target, git)
     if params.delivery == "detached":
         thread = await _copy(ctx.session, thread)
@@ -65,7 +65,7 @@ async def _copy(session: ClientSession, thread: LoadedThread) -> LoadedThread:
             git_info=origin.git_info,
         )
 
-    source = await threads.stored(thread.id)
+    source = await threads.stored.read(thread.id)
     is_ephemeral = origin.ephemeral
     copy, _ = await fork(
         threads, source, thread.settings, describe=describe, ephemeral=is_ephemeral
@@ -78,5 +78,5 @@ def thread_approve_guardian_denied_action(
     ctx: Context[ClientSession], params: ThreadApproveGuardianDeniedActionParams
 ) -> ThreadApproveGuardianDeniedActionResponse:
     """Let the agent retry an action that the guardian denied."""
-    overrule(ctx.session.server.threads.get(params.thread_id), params.event)
+    overrule(ctx.session.server.threads.get(params.thread_id).context, params.event)
     return ThreadApproveGuardianDeniedActionResponse()

@@ -69,7 +69,7 @@ async def thread_rollback(
     thread = threads.get(params.thread_id)
     if params.num_turns < 1:
         raise InvalidInput("numTurns", "numTurns must be >= 1")
-    turns = await threads.roll_back(thread, num_turns=params.num_turns)
+    turns = await threads.stored.roll_back(thread, num_turns=params.num_turns)
     ctx.after_reply(partial(thread.usage.publish, thread.id, turns[-1].id if turns else ""))
     return ThreadRollbackResponse(thread.snapshot(turns))
 
@@ -81,6 +81,6 @@ async def thread_revert(
     """Remove a turn and all later ones."""
     threads = ctx.session.server.threads
     thread = threads.get(params.thread_id)
-    turns = await threads.roll_back(thread, before_turn_id=params.before_turn_id)
+    turns = await threads.stored.roll_back(thread, before_turn_id=params.before_turn_id)
     turns_cursor, items_cursor = backwards_cursors(turns)
     return ThreadRevertResponse(thread.snapshot(), items_cursor, turns_cursor)

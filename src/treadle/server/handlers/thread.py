@@ -113,7 +113,7 @@ async def _joined(
     threads = session.server.threads
     while (thread := threads.find(thread_id)) is not None:
         _check_cursor(params, thread.log.last_seq)
-        turns = await threads.turns(thread)
+        turns = await threads.stored.turns(thread)
         if threads.find(thread_id) is thread:
             _take_tools(thread, params)
             return thread, turns
@@ -130,14 +130,14 @@ async def _load(
         _check_archived(stored)
         _check_cursor(params, journal.last_seq)
         settings = stored_settings(server.configuration, stored, params)
-        waits = await server.threads.find_waiting_agents(stored)
+        waits = await server.threads.stored.find_waiting_agents(stored)
         thread = server.threads.load(journal, stored, _for_client(session, settings), waits)
     except BaseException:
         journal.close()
         raise
     _take_tools(thread, params)
     changed = ThreadStatusChangedNotification(status=thread.status, thread_id=thread.id)
-    server.threads.broadcast(n.THREAD_STATUS_CHANGED, changed)
+    server.threads.services.broadcast(n.THREAD_STATUS_CHANGED, changed)
     return thread, stored.turns
 
 
@@ -179,7 +179,7 @@ async def _from_history(session: ClientSession, params: ThreadResumeParams) -> L
 async def thread_fork(ctx: Context[ClientSession], params: ThreadForkParams) -> ThreadForkResponse:
     """Copy a thread into a new one and subscribe the client to it."""
     server = ctx.session.server
-    source = await server.threads.stored(params.thread_id, params.path)
+    source = await server.threads.stored.read(params.thread_id, params.path)
     settings = stored_settings(server.configuration, source, params)
     thread, turns = await fork(
         server.threads,
@@ -226,7 +226,7 @@ def _user_agent(name: str, version: str) -> str:
 def introduce(session: ClientSession, thread: LoadedThread) -> None:
     """Broadcast a new thread, and subscribe its creator to it."""
     snapshot = session.server.threads.snapshot(thread.meta)
-    session.server.threads.broadcast(n.THREAD_STARTED, ThreadStartedNotification(snapshot))
+    session.server.threads.services.broadcast(n.THREAD_STARTED, ThreadStartedNotification(snapshot))
     session.subscribe(thread, thread.log.last_seq)
     thread.mcp.start()
 
@@ -278,7 +278,7 @@ def _session(thread: LoadedThread, kind: type[S], turns: list[Turn]) -> S:
         sandbox=settings.sandbox,
         active_permission_profile=settings.permission_profile,
         thread=thread.snapshot(turns),
-        instruction_sources=thread.project_docs().sources,
+        instruction_sources=thread.context.project_docs().sources,
         reasoning_effort=settings.effort,
         runtime_workspace_roots=[settings.cwd],
         service_tier=settings.service_tier,

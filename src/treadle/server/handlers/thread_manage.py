@@ -76,8 +76,10 @@ async def thread_read(ctx: Context[ClientSession], params: ThreadReadParams) -> 
         return ThreadReadResponse(loaded.snapshot([]))
     try:
         if not params.include_turns:
-            return ThreadReadResponse(threads.snapshot(await threads.meta(params.thread_id)))
-        stored = await threads.read_current(params.thread_id)
+            return ThreadReadResponse(
+                threads.snapshot(await threads.stored.read_meta(params.thread_id))
+            )
+        stored = await threads.stored.read_current(params.thread_id)
     except ThreadNotFound as error:
         raise unknown_thread("thread not loaded", params.thread_id) from error
     return ThreadReadResponse(threads.snapshot(stored.meta, stored.turns))
@@ -146,11 +148,11 @@ async def thread_name_set(
     loaded = threads.find(params.thread_id)
     if loaded is None:
         await threads.store.run(partial(threads.store.set_name, params.thread_id, name))
-        ctx.after_reply(partial(threads.broadcast, n.THREAD_NAME_UPDATED, changed))
+        ctx.after_reply(partial(threads.services.broadcast, n.THREAD_NAME_UPDATED, changed))
     else:
         if not loaded.meta.ephemeral:
             await threads.store.run(partial(threads.store.set_name, params.thread_id, name))
-        loaded.meta = msgspec.structs.replace(loaded.meta, name=name)
+        loaded.state.update_meta(name=name)
         ctx.after_reply(partial(loaded.log.publish, n.THREAD_NAME_UPDATED, changed))
     return ThreadSetNameResponse()
 
@@ -166,7 +168,7 @@ async def thread_metadata_update(
     if params.git_info is None:
         raise InvalidInput("gitInfo", "thread metadata update must include at least one field")
     loaded = threads.find(params.thread_id)
-    meta = loaded.meta if loaded else await threads.meta(params.thread_id)
+    meta = loaded.meta if loaded else await threads.stored.read_meta(params.thread_id)
     git_info = _apply_patch(meta.git_info, params.git_info)
     if loaded is None:
         update = partial(threads.store.update_git_info, params.thread_id, git_info)
@@ -176,7 +178,7 @@ async def thread_metadata_update(
         loaded.journal.append([MetadataChanged(git_info)])
     meta = msgspec.structs.replace(meta, git_info=git_info)
     if loaded is not None:
-        loaded.meta = meta
+        loaded.state.update_meta(git_info=git_info)
     return ThreadMetadataUpdateResponse(threads.snapshot(meta))
 
 
@@ -204,7 +206,7 @@ async def thread_archive(
         await _unload(ctx, params.thread_id)
         await threads.store.run(partial(threads.store.archive, params.thread_id))
     notification = ThreadArchivedNotification(params.thread_id)
-    ctx.after_reply(partial(threads.broadcast, n.THREAD_ARCHIVED, notification))
+    ctx.after_reply(partial(threads.services.broadcast, n.THREAD_ARCHIVED, notification))
     return ThreadArchiveResponse()
 
 
@@ -221,7 +223,7 @@ async def thread_unarchive(
         phrase = "no archived rollout found for thread id"
         raise unknown_thread(phrase, params.thread_id) from error
     notification = ThreadUnarchivedNotification(params.thread_id)
-    ctx.after_reply(partial(threads.broadcast, n.THREAD_UNARCHIVED, notification))
+    ctx.after_reply(partial(threads.services.broadcast, n.THREAD_UNARCHIVED, notification))
     return ThreadUnarchiveResponse(threads.snapshot(meta))
 
 
@@ -236,9 +238,9 @@ async def thread_delete(
         await _unload(ctx, params.thread_id)
         if loaded is None or not loaded.meta.ephemeral:
             await threads.store.run(partial(threads.store.delete, params.thread_id))
-    await threads.file_workers.run(remove_outputs, threads.home, params.thread_id)
+    await threads.services.file_workers.run(remove_outputs, threads.services.home, params.thread_id)
     notification = ThreadDeletedNotification(params.thread_id)
-    ctx.after_reply(partial(threads.broadcast, n.THREAD_DELETED, notification))
+    ctx.after_reply(partial(threads.services.broadcast, n.THREAD_DELETED, notification))
     return ThreadDeleteResponse()
 
 
@@ -280,7 +282,7 @@ def thread_inject_items(
     for position, item in enumerate(params.items):
         if not isinstance(item, dict) or not isinstance(item.get("type"), str):
             raise InvalidInput(f"items[{position}]", f"items[{position}] is not a response item")
-    thread.history.add(*params.items)
+    thread.context.history.add(*params.items)
     return ThreadInjectItemsResponse()
 
 

@@ -38,7 +38,7 @@ async def turn_start(ctx: Context[ClientSession], params: TurnStartParams) -> Tu
     configuration = ctx.session.server.configuration
     check_turn(configuration, params)
     profile = turn_profile(configuration, params, thread.settings.cwd)
-    files = await read_files(params.input, ctx.session.server.threads.file_workers)
+    files = await read_files(params.input, ctx.session.server.threads.services.file_workers)
     turn, start = thread.begin_turn(params, profile, files=files)
     await input_stored(thread, start)
     if start is not None:
@@ -51,7 +51,7 @@ async def turn_steer(ctx: Context[ClientSession], params: TurnSteerParams) -> Tu
     """Add input to the active turn."""
     check_count(params.input, "input", MAX_PARTS)
     thread = ctx.session.server.threads.get(params.thread_id)
-    files = await read_files(params.input, ctx.session.server.threads.file_workers)
+    files = await read_files(params.input, ctx.session.server.threads.services.file_workers)
     turn_id = thread.steer(params, files=files)
     await input_stored(thread)
     return TurnSteerResponse(turn_id)

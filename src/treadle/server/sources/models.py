@@ -1,4 +1,4 @@
-"""Gives the engine its models: one per provider, made when it is first asked for."""
+"""Creates the configured models: one per provider, on first use."""
 
 from __future__ import annotations
 
@@ -14,29 +14,31 @@ from treadle.model.retry import RetryPolicy
 from treadle.support.concurrency.tasks import BackgroundTasks
 
 MAX_KEPT: Final = 32
-"""How many models are kept open that no turn asks: requests may describe any number of them."""
+"""The number of models that stay open: requests may configure any number of providers."""
 
 
 class ConfiguredModels:
-    """The providers of the configuration; one whose description changes is built again.
+    """The models of the configured providers.
 
-    Those that were asked least recently are closed, and made again when they are asked for.
+    A model is created again when the configuration of its provider changes. The least recently used
+    ones are closed; `in_use` returns those that must stay open.
     """
 
-    def __init__(self, configuration: Configuration) -> None:
-        # What must not be closed.
-        self.in_use: Callable[[], Collection[Model]] = tuple
+    def __init__(
+        self, configuration: Configuration, *, in_use: Callable[[], Collection[Model]] = tuple
+    ) -> None:
         self._configuration = configuration
-        # The one that was asked for last is the last.
+        self._in_use = in_use
+        # The most recently used one is last.
         self._models: dict[tuple[str, str], Model] = {}
-        self._leaving: list[Model] = []
+        self._closing: list[Model] = []
         self._tasks = BackgroundTasks()
 
     def model(self, settings: RunSettings) -> tuple[Model, RetryPolicy]:
-        """The provider that these settings name.
+        """Return the model that these settings name, and its retry policy.
 
         Raises:
-            ModelError: there is none of this name, or its description is wrong.
+            ModelError: the provider is not configured, or its configuration is invalid.
         """
         provider_id = settings.model_provider
         try:
@@ -52,12 +54,12 @@ class ConfiguredModels:
         return model, config.retry_policy()
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         await self._tasks.close()
-        for model in [*self._models.values(), *self._leaving]:
+        for model in [*self._models.values(), *self._closing]:
             await model.close()
         self._models.clear()
-        self._leaving.clear()
+        self._closing.clear()
 
     def _build(self, provider_id: str, config: ProviderConfig) -> Model:
         credentials = self._configuration.credentials
@@ -72,16 +74,16 @@ class ConfiguredModels:
         """Make room for one more model."""
         if len(self._models) < MAX_KEPT or self._tasks.is_closed:
             return
-        used = {id(model) for model in self.in_use()}
+        used = {id(model) for model in self._in_use()}
         idle = [key for key, model in self._models.items() if id(model) not in used]
         for key in idle[: len(self._models) - MAX_KEPT + 1]:
             model = self._models.pop(key)
-            self._leaving.append(model)
-            self._tasks.spawn(self._close(model), f"close {model.provider_id}")
+            self._closing.append(model)
+            self._tasks.spawn(self._close_model(model), f"close {model.provider_id}")
 
-    async def _close(self, model: Model) -> None:
+    async def _close_model(self, model: Model) -> None:
         await model.close()
-        self._leaving.remove(model)
+        self._closing.remove(model)
 
     def _find(self, settings: RunSettings) -> ProviderConfig:
         effective = self._configuration.effective(settings.cwd, settings.config)
