@@ -4,6 +4,8 @@
 
 BIN := .venv/bin
 STAMP := .venv/.treadle-ready
+# Only the tests marked `reference` and the benchmarks need the binaries: 600 MB.
+REFERENCE := .venv/.treadle-reference
 # Tests wait for servers a third of their time, and more workers make them wait for each other.
 WORKERS ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
 # Compiled files are shared by some thousand processes that the tests start.
@@ -19,15 +21,20 @@ endif
 
 WORDS := README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs benchmarks scripts src tests
 
-.PHONY: help setup demo test check generate format bench clean
+.PHONY: help setup setup-reference demo test test-reference check generate format bench clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' Makefile
 
 $(STAMP): pyproject.toml scripts/setup
 	@scripts/setup
 
+$(REFERENCE): $(STAMP) scripts/setup-reference
+	@scripts/setup-reference
+
 setup: $(STAMP) ## Make .venv with everything the other targets need
+
+setup-reference: $(REFERENCE) ## Install the releases of the reference that tests compare with
 
 demo: $(STAMP) ## Watch a server and a client talk
 	@$(BIN)/treadle demo
@@ -35,13 +42,16 @@ demo: $(STAMP) ## Watch a server and a client talk
 test: $(STAMP) ## Run the tests; make test ARGS="tests/jsonrpc -k framing"
 	@$(PYTEST) $(ARGS)
 
+test-reference: $(REFERENCE) ## Run the tests that compare with the reference binaries
+	@$(PYTEST) -m reference $(ARGS)
+
 check: $(STAMP) ## Run all that a change must pass: format, lint, words, types, imports, tests
 	@echo "== format" && $(BIN)/ruff format --check .
 	@echo "== lint" && $(BIN)/ruff check .
 	@echo "== words" && scripts/check-words $(WORDS)
 	@echo "== types" && $(BIN)/mypy
 	@echo "== imports" && $(BIN)/lint-imports --no-logo
-	@echo "== tests" && $(PYTEST)
+	@echo "== tests" && $(MAKE) --no-print-directory test
 
 generate: $(STAMP) ## Write the files that follow from the method table
 	@$(BIN)/python -m scripts.generate
@@ -50,7 +60,7 @@ format: $(STAMP) ## Format the code and fix what ruff can fix
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: $(STAMP) ## Measure against the reference binary
+bench: $(REFERENCE) ## Measure against the reference binary
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 clean: ## Remove everything that was made, .venv included

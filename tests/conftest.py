@@ -8,10 +8,28 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.harness import releases
 from tests.harness.lines import TRANSPORTS, Connect, SharedServers, connector
 
 # Its assertions say what differs.
 pytest.register_assert_rewrite("tests.harness.side_by_side")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need a release of the reference."""
+    releases.mark(items)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Refuse a release of the reference to the other tests."""
+    releases.begin(item)
+
+
+@pytest.fixture
+def reference() -> str:
+    """The newest release of the reference; a test that requests it has the marker `reference`."""
+    return releases.program(releases.NEWEST)
 
 
 @pytest.fixture(scope="session")

@@ -24,11 +24,11 @@ from tests.harness.model_server import (
     refuses,
     says,
 )
+from tests.harness.releases import NEWEST, program
 from tests.harness.repositories import repository
-from tests.harness.side_by_side import SERVERS
 from treadle.protocol.base import JsonValue
 
-BOTH = {kind: SERVERS[kind] for kind in ("reference", "treadle")}
+BOTH = (NEWEST, "treadle")
 HERE = (ANYWHERE, "--json", *KNOWN)
 WRITES = (*HERE, "-s", "workspace-write")
 ADDS = "*** Begin Patch\n*** Add File: a.txt\n+hello\n*** End Patch"
@@ -207,10 +207,10 @@ CASES = {
 async def test_both_programs_print_the_same_events(tmp_path: Path, name: str) -> None:
     case = CASES[name]
     runs = {}
-    for kind, program in BOTH.items():
-        async with bench(program, tmp_path, case.config) as at:
+    for kind in BOTH:
+        async with bench(program(kind), tmp_path, case.config) as at:
             runs[kind] = [(ran.exit_code, shown(case, ran)) for ran in await case.steps(at)]
-    assert runs["treadle"] == runs["reference"]
+    assert runs["treadle"] == runs[NEWEST]
 
 
 def shown(case: Case, ran: Ran) -> JsonValue:
@@ -261,13 +261,13 @@ MISTAKES: dict[str, tuple[list[str], bytes]] = {
 async def test_both_programs_refuse_with_the_same_exit_code(tmp_path: Path, name: str) -> None:
     arguments, given = MISTAKES[name]
     codes = {}
-    for kind, program in BOTH.items():
-        async with bench(program, tmp_path) as at:
+    for kind in BOTH:
+        async with bench(program(kind), tmp_path) as at:
             ran = await at.run("--json", *arguments, given=given)
             assert (ran.stdout, bool(ran.stderr), at.model.requests) == ("", True, [])
             assert "Traceback" not in ran.stderr
             codes[kind] = ran.exit_code
-    assert codes["treadle"] == codes["reference"]
+    assert codes["treadle"] == codes[NEWEST]
     assert codes["treadle"] in (1, 2)
 
 
@@ -290,9 +290,9 @@ PROMPTS: dict[str, tuple[list[str], bytes]] = {
 async def test_both_programs_ask_the_model_the_same(tmp_path: Path, name: str) -> None:
     arguments, given = PROMPTS[name]
     asked = {}
-    for kind, program in BOTH.items():
-        async with bench(program, tmp_path) as at:
+    for kind in BOTH:
+        async with bench(program(kind), tmp_path) as at:
             ran = await at.run(ANYWHERE, *KNOWN, *arguments, given=given)
             assert (ran.exit_code, ran.stdout) == (0, "done\n")
             asked[kind] = at.model.requests[0].conversation()
-    assert asked["treadle"] == asked["reference"]
+    assert asked["treadle"] == asked[NEWEST]

@@ -25,7 +25,7 @@ from tests.harness.model_server import (
     says,
 )
 from tests.harness.processes import ServerProcess, environment
-from tests.harness.releases import LACKS, NEWEST, OFFLINE, OLDEST, PROGRAMS, fetched, having
+from tests.harness.releases import LACKS, NEWEST, OFFLINE, OLDEST, SERVERS, having, program
 from tests.harness.threads import configure
 from treadle import (
     ApprovalPolicy,
@@ -69,7 +69,7 @@ class Scene:
     @property
     def program(self) -> str:
         """Return the server's executable."""
-        return PROGRAMS[self.release]
+        return program(self.release)
 
     @asynccontextmanager
     async def client(self, **options: Unpack[ClientOptions]) -> AsyncIterator[AsyncClient]:
@@ -82,7 +82,7 @@ class Scene:
             yield client
 
 
-@pytest.fixture(params=fetched(*PROGRAMS))
+@pytest.fixture(params=SERVERS)
 async def scene(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[Scene]:
     workspace = home.parent / "workspace"
     workspace.mkdir()

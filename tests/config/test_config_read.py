@@ -71,11 +71,13 @@ def without_reasons(layers: JsonValue) -> JsonValue:
     return [{**layer, "disabledReason": bool(layer.get("disabledReason"))} for layer in layers]
 
 
-async def test_config_read_answers_as_the_reference_does(home: Path, tmp_path: Path) -> None:
+async def test_config_read_answers_as_the_reference_does(
+    home: Path, tmp_path: Path, reference: str
+) -> None:
     """Upstream: the same home and flags give the same keys, origins and layers."""
     inner = make_workspace(home, tmp_path)
     params = {"includeLayers": True, "cwd": str(inner)}
-    theirs = ask_reference(home, "config/read", params, flags=FLAGS)
+    theirs = ask_reference(reference, home, "config/read", params, flags=FLAGS)
 
     async with serving(Configuration(home, Overrides.parse(FLAGS), {})) as peer:
         ours = await result(peer, "config/read", params)

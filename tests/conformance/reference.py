@@ -9,9 +9,8 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from codex_cli_bin import bundled_codex_path
-
 from tests.conformance.shape import Schema
+from tests.harness.releases import NEWEST, program
 
 
 @cache
@@ -22,7 +21,7 @@ def generated(command: str, *, experimental: bool) -> dict[str, str]:
         home.mkdir()
         arguments = ["app-server", command, "--out", str(out)]
         subprocess.run(
-            [str(bundled_codex_path()), *arguments, *(["--experimental"] if experimental else [])],
+            [program(NEWEST), *arguments, *(["--experimental"] if experimental else [])],
             env=os.environ | {"CODEX_HOME": str(home)},
             check=True,
             capture_output=True,

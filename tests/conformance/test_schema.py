@@ -19,6 +19,8 @@ from tests.conformance import reference
 from tests.conformance.shape import Describer, Facts, definitions_of, message_facts
 from treadle.protocol.export import json_schema_files, typescript_files
 
+pytestmark = pytest.mark.usefixtures("reference")
+
 UNIONS = {"ClientNotification", "ClientRequest", "ServerNotification", "ServerRequest"}
 BUNDLE = "codex_app_server_protocol.schemas.json"
 

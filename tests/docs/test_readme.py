@@ -11,7 +11,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from codex_cli_bin import bundled_codex_path
 
 from tests.harness.model_server import model_server, says
 from tests.harness.threads import configure
@@ -37,12 +36,11 @@ def test_each_python_example_runs_and_the_scripted_model_answers(name: str, tmp_
     assert "`exec_command` answered:" in done
 
 
-async def test_the_client_example_runs_on_the_reference_too(tmp_path: Path) -> None:
+async def test_the_client_example_runs_on_the_reference_too(reference: str, tmp_path: Path) -> None:
     async with model_server() as model:
         configure(tmp_path, model)
         model.plays(says("Hello!", "m1", ["Hel", "lo!"]))
-        codex = str(bundled_codex_path())
-        done = await asyncio.to_thread(run_example, "from treadle", codex, tmp_path)
+        done = await asyncio.to_thread(run_example, "from treadle", reference, tmp_path)
 
     assert done == "Hello!"
 

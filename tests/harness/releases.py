@@ -1,50 +1,85 @@
-"""The servers that the client is held against: ours, and releases of the reference.
+"""The servers that tests compare: Treadle, and releases of the reference.
 
-The newest of those comes with the development dependencies; set-up fetches the others.
+`make test-reference` installs the releases. They are looked up when a test runs one, so that a
+clone without them can collect and run all other tests.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from codex_cli_bin import bundled_codex_path
 
 from tests.harness.processes import TREADLE
 
 NEWEST, OLDER, OLDEST = "0.163.0", "0.118.0", "0.98.0"
-PROGRAMS = {
-    "treadle": TREADLE,
-    NEWEST: str(bundled_codex_path()),
-    OLDER: str(Path(sys.prefix, "reference", OLDER, "codex")),
-    OLDEST: str(Path(sys.prefix, "reference", OLDEST, "codex")),
-}
+RELEASES = (NEWEST, OLDER, OLDEST)
+SERVERS = ("treadle", *RELEASES)
 LACKS: dict[str, frozenset[str]] = {
     OLDEST: frozenset({"turn/steer", "command/exec/write", "fs/writeFile", "--listen"})
 }
-"""What a release does not have of what newer ones do."""
+"""What a release lacks of what newer ones have."""
 
 OFFLINE = {OLDEST: "features.remote_models = false"}
 """What a configuration needs so that no thread waits three seconds for a list of models."""
 
 
 def having(what: str) -> pytest.MarkDecorator:
-    """Have a test's `scene` be of those servers only that have what it is about."""
-    names = [name for name in PROGRAMS if what not in LACKS.get(name, ())]
-    return pytest.mark.parametrize("scene", fetched(*names), indirect=True)
+    """Parametrise a test's `scene` by the servers that have a feature."""
+    names = [name for name in SERVERS if what not in LACKS.get(name, ())]
+    return pytest.mark.parametrize("scene", names, indirect=True)
 
 
-def fetched(*names: str) -> list[object]:
-    """Parameters of a test: these servers, and a reason to skip those that are not here."""
-    return [
-        pytest.param(
-            name,
-            id=name,
-            marks=pytest.mark.skipif(
-                not Path(PROGRAMS[name]).exists(),
-                reason=f"set-up could not fetch release {name} with npm",
-            ),
-        )
-        for name in names
-    ]
+def program(name: str) -> str:
+    """Return the executable of a server; skip the test if that release is not installed."""
+    if name == "treadle":
+        return TREADLE
+    if not _Current.is_marked:
+        raise AssertionError("a test that runs the reference has the marker `reference`")
+    path = _newest() if name == NEWEST else Path(sys.prefix, "reference", name, "codex")
+    if path is None or not path.exists():
+        pytest.skip(f"release {name} of the reference is not installed (make setup-reference)")
+    return str(path)
+
+
+def _newest() -> Path | None:
+    try:
+        from codex_cli_bin import bundled_codex_path
+    except ImportError:
+        return None
+    return Path(bundled_codex_path())
+
+
+class _Current:
+    """The test that runs."""
+
+    is_marked = False
+
+
+def mark(items: Sequence[pytest.Item]) -> None:
+    """Set the marker `reference` on every test that runs a release of the reference.
+
+    Such a test is in a folder `reference` or a file `*_reference.py`, has a release among its
+    parameters, or requests the fixture `reference`.
+    """
+    for item in items:
+        if _runs_reference(item):
+            item.add_marker(pytest.mark.reference)
+
+
+def _runs_reference(item: pytest.Item) -> bool:
+    if item.path.parent.name == "reference" or item.path.stem.endswith("_reference"):
+        return True
+    callspec = getattr(item, "callspec", None)
+    values = callspec.params.values() if callspec else ()
+    fixtures: Sequence[str] = getattr(item, "fixturenames", ())
+    return "reference" in fixtures or any(
+        isinstance(value, str) and value in RELEASES for value in values
+    )
+
+
+def begin(item: pytest.Item) -> None:
+    """Allow the test that starts to run a release if it has the marker."""
+    _Current.is_marked = item.get_closest_marker("reference") is not None

@@ -17,17 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from codex_cli_bin import bundled_codex_path
-
 from tests.harness.model_server import ModelServer, model_server
-from tests.harness.processes import TREADLE
+from tests.harness.releases import NEWEST, OLDER, program
 from tests.harness.threads import Client, configure, keys, line_of, spawned
 from treadle.protocol.base import JsonValue
 
-OLDER = Path(sys.prefix, "reference", "0.118.0", "codex")
-"""The older release, where the set-up could fetch it."""
-
-SERVERS = {"reference": str(bundled_codex_path()), "older": str(OLDER), "treadle": TREADLE}
 # Not in a fixed place, or about things that this server does not have.
 LEFT_OUT = frozenset(
     {
@@ -89,7 +83,7 @@ async def play(kind: str, scenario: Scenario, folder: Path) -> Played:
     cwd = folder / "workspace"
     shutil.rmtree(cwd, ignore_errors=True)
     cwd.mkdir()
-    command = [SERVERS[kind], "app-server"]
+    command = [program(kind), "app-server"]
     async with asyncio.timeout(40), model_server() as model, AsyncExitStack() as stack:
         # Not in the system's temporary folder: there the reference refuses its own sandbox.
         home = Path(stack.enter_context(TemporaryDirectory(dir=sys.prefix, prefix="home-")))
@@ -176,12 +170,12 @@ def is_expected(key: str) -> bool:
 
 async def compare(scenario: Scenario, folder: Path) -> None:
     """Let both servers go through the steps, and hold what they say side by side."""
-    await _compare("reference", scenario, folder, hold_together)
+    await _compare(NEWEST, scenario, folder, hold_together)
 
 
 async def compare_older(scenario: Scenario, folder: Path) -> None:
     """Hold what we say beside what the older release says, of which we know more words."""
-    await _compare("older", scenario, folder, _hold_known)
+    await _compare(OLDER, scenario, folder, _hold_known)
 
 
 async def _compare(

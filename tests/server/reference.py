@@ -8,13 +8,11 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from codex_cli_bin import bundled_codex_path
-
 from treadle.protocol.base import JsonValue
 
 
 def ask_reference(
-    home: Path, method: str, params: JsonValue, *, flags: Sequence[str] = ()
+    program: str, home: Path, method: str, params: JsonValue, *, flags: Sequence[str] = ()
 ) -> JsonValue:
     """Send one request to a reference server in one of our homes, and end it."""
     opening = {
@@ -28,7 +26,7 @@ def ask_reference(
     ]
     words = [word for flag in flags for word in ("-c", flag)]
     with subprocess.Popen(
-        [str(bundled_codex_path()), *words, "app-server"],
+        [program, *words, "app-server"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -87,10 +87,10 @@ class TestLogin:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert not list_hidden(home)
 
-    def test_the_reference_can_use_the_login(self, home: Path) -> None:
+    def test_the_reference_can_use_the_login(self, home: Path, reference: str) -> None:
         CredentialStore(home, {}).sign_in("sk-1")
 
-        answer = ask_reference(home, "account/read", {})
+        answer = ask_reference(reference, home, "account/read", {})
 
         assert answer == account("apiKey")
 

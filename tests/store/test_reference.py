@@ -1,18 +1,17 @@
 """Exchange with the reference's own binaries: its threads are read here, ours are resumed there.
 
-0.163.0 is a development dependency; `make setup` fetches 0.118.0 into the environment.
+Releases 0.163.0 and 0.118.0.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
-from codex_cli_bin import bundled_codex_path
 
+from tests.harness.releases import NEWEST, OLDER, program
 from tests.store.builders import Clock, Writer, context, message, meta
 from tests.store.reference import Json, Model, Reference, running, says
 from treadle.protocol.item import (
@@ -35,18 +34,6 @@ from treadle.store.records import Compacted, HistoryItem, RolledBack
 from treadle.store.store import Store
 from treadle.store.stored_thread import StoredThread, ThreadQuery
 
-OLD = Path(sys.prefix, "reference", "0.118.0", "codex")
-BINARIES = [
-    pytest.param(bundled_codex_path(), id="0.163.0"),
-    pytest.param(
-        OLD,
-        id="0.118.0",
-        marks=pytest.mark.skipif(
-            not OLD.exists(), reason="set-up could not fetch release 0.118.0 with npm"
-        ),
-    ),
-]
-
 
 @pytest.fixture
 def model() -> Iterator[Model]:
@@ -55,10 +42,9 @@ def model() -> Iterator[Model]:
     model.close()
 
 
-@pytest.fixture(params=BINARIES)
+@pytest.fixture(params=[NEWEST, OLDER])
 def binary(request: pytest.FixtureRequest) -> Path:
-    path: Path = request.param
-    return path
+    return Path(program(request.param))
 
 
 def outline(stored: StoredThread) -> list[tuple[str, list[str]]]:
@@ -194,7 +180,7 @@ def test_what_tools_did_here_is_shown_there(store: Store, model: Model, binary: 
         assert reference.turn(journal.thread_id, "next question")["status"] == "completed"
 
     # The newer release omits commands and images from files in the older format.
-    if binary != OLD:
+    if OLDER not in binary.parts:
         tools = [EDIT, CALL]
     shown = [item for item in turn["items"] if item["type"] not in ("userMessage", "agentMessage")]
     assert [_known(item) for item in shown] == [_known(msgspec.to_builtins(item)) for item in tools]
@@ -301,7 +287,7 @@ def test_a_compaction_and_a_fork_of_the_reference_are_followed(
 
 def test_a_revert_of_the_reference_is_followed(store: Store, model: Model) -> None:
     """0.163.0 continues in another file, which begins in the first."""
-    with running(bundled_codex_path(), store.home, model) as reference:
+    with running(Path(program(NEWEST)), store.home, model) as reference:
         thread_id = start(reference)
         turns = [reference.turn(thread_id, text) for text in ("one", "two", "three")]
         for _ in range(2):
@@ -319,7 +305,7 @@ def test_a_revert_of_the_reference_is_followed(store: Store, model: Model) -> No
 def test_a_thread_that_the_reference_writes_is_locked_here_and_the_other_way_round(
     store: Store, model: Model
 ) -> None:
-    with running(bundled_codex_path(), store.home, model) as reference:
+    with running(Path(program(NEWEST)), store.home, model) as reference:
         thread_id = start(reference)
         reference.turn(thread_id, "hello")
         with pytest.raises(ThreadLocked) as refused:
@@ -327,7 +313,7 @@ def test_a_thread_that_the_reference_writes_is_locked_here_and_the_other_way_rou
         assert refused.value.pid is None
 
     journal, _ = store.open(thread_id)
-    with running(bundled_codex_path(), store.home, model) as reference:
+    with running(Path(program(NEWEST)), store.home, model) as reference:
         answer = reference.call("thread/resume", {"threadId": thread_id})
         assert "error" in answer
         _close(journal)

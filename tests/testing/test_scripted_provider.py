@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from codex_cli_bin import bundled_codex_path
 
 from treadle import AsyncClient, TurnFailed
 from treadle.testing import (
@@ -25,7 +24,7 @@ SECONDS = 50
 PLAN = {"plan": [{"step": "look", "status": "completed"}]}
 
 
-async def test_the_reference_server_plays_the_same_script(tmp_path: Path) -> None:
+async def test_the_reference_server_plays_the_same_script(reference: str, tmp_path: Path) -> None:
     script = Script(
         [
             [thinks("Let me plan."), calls("update_plan", PLAN, call_id="c-1")],
@@ -34,7 +33,7 @@ async def test_the_reference_server_plays_the_same_script(tmp_path: Path) -> Non
     )
     async with asyncio.timeout(SECONDS), scripted_provider(script) as provider:
         (tmp_path / "config.toml").write_text(provider.config())
-        command = [str(bundled_codex_path()), "app-server"]
+        command = [reference, "app-server"]
         env = {"CODEX_HOME": str(tmp_path)}
         async with AsyncClient(command, env=env, cwd=tmp_path) as client:
             result = await (await client.start_thread()).run("plan it")

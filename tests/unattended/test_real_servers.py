@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.harness.model_server import ModelServer, calls, model_server, refuses, says
-from tests.harness.releases import NEWEST, OFFLINE, PROGRAMS, fetched
+from tests.harness.releases import NEWEST, OFFLINE, SERVERS, program
 from tests.harness.repositories import repository
 from tests.harness.threads import configure
 from tests.unattended.fake import is_alive
@@ -44,7 +44,7 @@ async def model() -> AsyncIterator[ModelServer]:
         yield model
 
 
-@pytest.fixture(params=fetched(*PROGRAMS))
+@pytest.fixture(params=SERVERS)
 def options(request: pytest.FixtureRequest, folder: Path, model: ModelServer) -> SessionOptions:
     """Options for a server of each kind, in a repository, with a model on loopback."""
     home = folder / "home"
@@ -54,7 +54,7 @@ def options(request: pytest.FixtureRequest, folder: Path, model: ModelServer) ->
     return SessionOptions(
         cwd=repository(folder / "workspace"),
         workspace_root=folder,
-        server=Path(PROGRAMS[request.param]),
+        server=Path(program(request.param)),
         env=env,
     )
 

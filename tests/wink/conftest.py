@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.harness.releases import NEWEST
+
 if TYPE_CHECKING:
     from tests.wink.ground import Ground
 
 
-@pytest.fixture(params=["here", "reference"])
+@pytest.fixture(params=["here", NEWEST])
 async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ground]:
     """Provide our server, behind a socket, and then the reference, on pipes."""
     from tests.wink.ground import ground
@@ -31,9 +33,9 @@ async def own_ground(tmp_path: Path) -> AsyncIterator[Ground]:
 
 
 @pytest.fixture
-async def reference_ground(tmp_path: Path) -> AsyncIterator[Ground]:
+async def reference_ground(reference: str, tmp_path: Path) -> AsyncIterator[Ground]:
     """Provide the reference, for what our server does not have yet."""
     from tests.wink.ground import ground
 
-    async with ground("reference", tmp_path) as made:
+    async with ground(NEWEST, tmp_path) as made:
         yield made

@@ -24,7 +24,7 @@ from weakincentives.runtime import PromptExecuted, PromptRendered, Session, Tool
 from weakincentives.runtime.session.rendered_tools import RenderedTools
 
 from tests.harness.model_server import ModelServer, ReceivedRequest, Reply, model_server
-from tests.harness.side_by_side import SERVERS
+from tests.harness.releases import program
 from tests.harness.threads import configure
 from treadle.config.configuration import Configuration
 from treadle.protocol.base import JsonValue
@@ -133,7 +133,7 @@ class Ground:
     @property
     def command(self) -> list[str]:
         """Return the command that starts the server."""
-        return [SERVERS[self.kind], "app-server"]
+        return [program(self.kind), "app-server"]
 
     def adapter(
         self,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
-from codex_cli_bin import bundled_codex_path
 
 from treadle import ServerUnavailable
 from treadle.client._runtime.find import find_command
@@ -32,8 +33,14 @@ def test_an_environment_variable_names_another(tmp_path: Path) -> None:
     assert find_command(environ=environ) == ["/opt/other", "app-server"]
 
 
-def test_codex_is_found_on_the_path_or_in_the_official_sdk(tmp_path: Path) -> None:
-    assert find_command("codex", {"PATH": ""}) == [str(bundled_codex_path()), "app-server"]
+def test_codex_is_found_on_the_path_or_in_the_official_sdk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundled = ModuleType("codex_cli_bin")
+    bundled.__spec__ = ModuleSpec("codex_cli_bin", None)
+    vars(bundled)["bundled_codex_path"] = lambda: tmp_path / "bundled"
+    monkeypatch.setitem(sys.modules, "codex_cli_bin", bundled)
+    assert find_command("codex", {"PATH": ""}) == [str(tmp_path / "bundled"), "app-server"]
     codex = program(tmp_path, "codex")
     assert find_command("codex", {"PATH": str(tmp_path)}) == [str(codex), "app-server"]
 

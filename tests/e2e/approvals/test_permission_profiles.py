@@ -132,11 +132,11 @@ ONLINE = '[permissions.p]\nextends = ":read-only"\n[permissions.p.network]\nenab
     ],
 )
 async def test_a_new_thread_gets_the_same_permissions_as_in_the_reference(
-    home: Path, text: str, params: JsonValue
+    home: Path, text: str, params: JsonValue, reference: str
 ) -> None:
     async with serving(configuration(home, text)) as peer:
         ours = (await peer.request("thread/start", params))["result"]
-    theirs = ask_reference(home, "thread/start", params)
+    theirs = ask_reference(reference, home, "thread/start", params)
 
     def permissions(answer: JsonValue) -> tuple[JsonValue, JsonValue]:
         return answer["sandbox"], answer["activePermissionProfile"]

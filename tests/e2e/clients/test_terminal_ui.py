@@ -15,15 +15,18 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from codex_cli_bin import bundled_codex_path
+import pytest
 
 from tests.harness.processes import environment
+from tests.harness.releases import NEWEST, program
 from tests.harness.scripted import client_of, playing
 from treadle.model.base import ModelRequest
 from treadle.model.scripted.model import calls, says
 from treadle.model.scripted.script import Response, ScriptLike
 from treadle.server.server import Server
 from treadle.transport.websocket.listener import WebSocketListener
+
+pytestmark = pytest.mark.usefixtures("reference")
 
 SECONDS = 40
 CONFIG = """
@@ -119,7 +122,7 @@ async def terminal_ui(url: str, folder: Path, prompt: str) -> AsyncIterator[Scre
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 150, 0, 0))
     process = await asyncio.create_subprocess_exec(
-        *(str(bundled_codex_path()), "--remote", url, "--cd", str(workspace), prompt),
+        *(program(NEWEST), "--remote", url, "--cd", str(workspace), prompt),
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

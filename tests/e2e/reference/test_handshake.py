@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from codex_cli_bin import bundled_codex_path
 
 from tests.harness.peer import Peer
 from tests.harness.processes import TREADLE
+from tests.harness.releases import NEWEST, program
 from tests.harness.steps import STEPS
 from treadle.protocol.base import JsonValue
 from treadle.transport.subprocess import spawn
@@ -76,7 +76,7 @@ async def test_the_same_moves_are_answered_in_the_same_way(tmp_path: Path) -> No
     homes = [tmp_path / name for name in ("reference", "ours")]
     for home in homes:
         home.mkdir()
-    theirs = await converse([str(bundled_codex_path()), "app-server"], homes[0])
+    theirs = await converse([program(NEWEST), "app-server"], homes[0])
     ours = await converse([TREADLE, "app-server"], homes[1])
     assert ours.keys() == theirs.keys()
     different = {id_ for id_ in ours if _outline(ours[id_]) != _outline(theirs[id_])}

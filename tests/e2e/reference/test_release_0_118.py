@@ -17,12 +17,8 @@ from tests.e2e.reference import test_transcripts as newer
 from tests.harness.mcp import STATUS, settled, stdio
 from tests.harness.model_server import calls, patches, says
 from tests.harness.repositories import repository
-from tests.harness.side_by_side import OLDER, Scenario, Scene, compare_older
+from tests.harness.side_by_side import Scenario, Scene, compare_older
 from treadle.protocol.base import JsonValue
-
-pytestmark = pytest.mark.skipif(
-    not OLDER.exists(), reason="set-up could not fetch release 0.118.0 with npm"
-)
 
 Steps = Callable[[Scene], Awaitable[None]]
 

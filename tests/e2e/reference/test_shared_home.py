@@ -6,14 +6,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from codex_cli_bin import bundled_codex_path
 
 from tests.harness.model_server import ModelServer, calls, model_server, says
-from tests.harness.processes import TREADLE
+from tests.harness.releases import NEWEST, program
 from tests.harness.threads import Client, configure, spawned, words
 
-REFERENCE = (str(bundled_codex_path()), "app-server")
-OURS = (TREADLE, "app-server")
+OURS, REFERENCE = "treadle", NEWEST
 
 
 @pytest.fixture
@@ -35,18 +33,18 @@ async def go_on(client: Client, thread_id: str, text: str) -> list[list[str]]:
 async def test_a_thread_goes_back_and_forth_between_the_servers(
     home: Path,
     model: ModelServer,
-    first: tuple[str, ...],
-    second: tuple[str, ...],
+    first: str,
+    second: str,
 ) -> None:
     cwd = str(home.parent)
     model.plays(calls("no_such_tool", {}), says("one", "msg_1"))
-    async with spawned(first, home) as client:
+    async with spawned((program(first), "app-server"), home) as client:
         thread_id = await client.start(cwd=cwd)
         await client.run(thread_id, "first")
-    async with spawned(second, home) as client:
+    async with spawned((program(second), "app-server"), home) as client:
         listed = (await client.request("thread/list", {}))["data"]
         middle = await go_on(client, thread_id, "second")
-    async with spawned(first, home) as client:
+    async with spawned((program(first), "app-server"), home) as client:
         last = await go_on(client, thread_id, "third")
 
     assert [(thread["id"], thread["preview"]) for thread in listed] == [(thread_id, "first")]
@@ -67,15 +65,15 @@ async def test_a_thread_goes_back_and_forth_between_the_servers(
 
 @pytest.mark.parametrize(("first", "second"), [(OURS, REFERENCE), (REFERENCE, OURS)])
 async def test_a_compacted_thread_is_understood_by_the_other_server(
-    home: Path, model: ModelServer, first: tuple[str, ...], second: tuple[str, ...]
+    home: Path, model: ModelServer, first: str, second: str
 ) -> None:
-    async with spawned(first, home) as client:
+    async with spawned((program(first), "app-server"), home) as client:
         thread_id = await client.start(cwd=str(home.parent))
         await client.run(thread_id, "first")
         model.plays(says("NOTES", "msg_1"))
         await client.request("thread/compact/start", {"threadId": thread_id})
         await client.until("turn/completed")
-    async with spawned(second, home) as client:
+    async with spawned((program(second), "app-server"), home) as client:
         await go_on(client, thread_id, "second")
 
     conversation = model.requests[-1].conversation()
@@ -86,16 +84,16 @@ async def test_a_compacted_thread_is_understood_by_the_other_server(
 
 @pytest.mark.parametrize(("first", "second"), [(OURS, REFERENCE), (REFERENCE, OURS)])
 async def test_a_thread_of_one_server_is_forked_by_the_other(
-    home: Path, model: ModelServer, first: tuple[str, ...], second: tuple[str, ...]
+    home: Path, model: ModelServer, first: str, second: str
 ) -> None:
-    async with spawned(first, home) as client:
+    async with spawned((program(first), "app-server"), home) as client:
         thread_id = await client.start(cwd=str(home.parent))
         await client.run(thread_id, "first")
-    async with spawned(second, home) as client:
+    async with spawned((program(second), "app-server"), home) as client:
         forked = (await client.request("thread/fork", {"threadId": thread_id}))["thread"]
         await client.run(forked["id"], "second")
         copy = words(await client.read(forked["id"]))
-    async with spawned(first, home) as client:
+    async with spawned((program(first), "app-server"), home) as client:
         seen = words(await client.read(forked["id"]))
 
     assert copy == seen == [["first", "done"], ["second", "done"]]
@@ -104,14 +102,14 @@ async def test_a_thread_of_one_server_is_forked_by_the_other(
 
 @pytest.mark.usefixtures("model")
 async def test_a_name_that_the_reference_gives_is_seen_here(home: Path) -> None:
-    """The reverse does not hold: the reference keeps names in a database with its own format."""
-    async with spawned(OURS, home) as client:
+    """The reverse does not hold: the reference keeps names in a database of its own format."""
+    async with spawned((program(OURS), "app-server"), home) as client:
         thread_id = await client.start(cwd=str(home.parent))
         await client.run(thread_id)
-    async with spawned(REFERENCE, home) as client:
+    async with spawned((program(REFERENCE), "app-server"), home) as client:
         await client.request("thread/name/set", {"threadId": thread_id, "name": "Theirs"})
         await client.until("thread/name/updated")
-    async with spawned(OURS, home) as client:
+    async with spawned((program(OURS), "app-server"), home) as client:
         listed = (await client.request("thread/list", {}))["data"]
 
     assert [(thread["id"], thread["name"]) for thread in listed] == [(thread_id, "Theirs")]

@@ -142,7 +142,7 @@ async def test_writes_are_answered_and_done_as_by_the_reference(
     ],
 )
 async def test_both_servers_report_what_a_higher_layer_overrides(
-    home: Path, tmp_path: Path, params: JsonValue
+    home: Path, tmp_path: Path, params: JsonValue, reference: str
 ) -> None:
     flags = ["model=f", "tui.theme=y"]
     text = 'model = "a"\n[tui]\ntheme = "x"\n'
@@ -151,6 +151,6 @@ async def test_both_servers_report_what_a_higher_layer_overrides(
     other = tmp_path / "other"
     other.mkdir()
     (other / "config.toml").write_text(text, "utf-8")
-    theirs = ask_reference(other, "config/value/write", params, flags=flags)
+    theirs = ask_reference(reference, other, "config/value/write", params, flags=flags)
 
     assert ours == {**theirs, "filePath": str(home / "config.toml")}

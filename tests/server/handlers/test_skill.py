@@ -201,7 +201,9 @@ HEADS = {
 }
 
 
-async def test_heads_are_parsed_as_by_the_reference(home: Path, project: Path) -> None:
+async def test_heads_are_parsed_as_by_the_reference(
+    home: Path, project: Path, reference: str
+) -> None:
     for name, head in HEADS.items():
         write(home / "skills" / name, f"---\n{head}\n---\nbody\n")
     for depth in (MAX_DEPTH, MAX_DEPTH + 1):
@@ -209,7 +211,7 @@ async def test_heads_are_parsed_as_by_the_reference(home: Path, project: Path) -
     skill(home / "skills" / ".hidden" / "hidden")
     skill(project / ".codex" / "skills" / "repo")
     params: JsonValue = {"cwds": [str(project)], "forceReload": True}
-    (theirs,) = ask_reference(home, "skills/list", params)["data"]
+    (theirs,) = ask_reference(reference, home, "skills/list", params)["data"]
     (ours,) = await ask(home, params)
 
     def own(entry: JsonValue) -> list[JsonValue]:

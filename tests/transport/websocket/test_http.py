@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from codex_cli_bin import bundled_codex_path
 
 from treadle.transport.auth import Auth, AuthConfigError, CapabilityToken
 from treadle.transport.base import Transport
@@ -174,13 +173,11 @@ async def test_each_request_gets_the_answer_of_the_reference(data: bytes, answer
         assert read_answer(await exchange(port, data)) == answer
 
 
-async def test_the_reference_binary_gives_the_same_answers(tmp_path: Path) -> None:
-    """Upstream 0.163.0, which the development dependencies install."""
-    binary = bundled_codex_path()
+async def test_the_reference_binary_gives_the_same_answers(reference: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     process = await asyncio.create_subprocess_exec(
-        binary,
+        reference,
         *("app-server", "--listen", f"ws://127.0.0.1:{port}"),
         env={"CODEX_HOME": str(tmp_path), "HOME": str(tmp_path)},
         stdin=subprocess.DEVNULL,
