@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
 import sysconfig
 import tarfile
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -76,6 +78,23 @@ def find_older(release: str = OLDER) -> Program:
         path.parent.mkdir(parents=True, exist_ok=True)
         _fetch(package, path)
     return Program(release, path)
+
+
+def folder_for_homes() -> Path:
+    """Return a folder in which homes of the compared programs can be made.
+
+    The reference refuses its sandbox helper in a home below the temporary folder, and a clone with
+    its environment may be there.
+
+    Raises:
+        Unavailable: no such folder can be written.
+    """
+    temporary = {Path(name).resolve() for name in ("/tmp", tempfile.gettempdir())}  # noqa: S108 - the one is for servers without TMPDIR
+    for name in (sys.prefix, "/var/tmp", "/dev/shm"):  # noqa: S108 - names in them are random
+        folder = Path(name).resolve()
+        if temporary.isdisjoint((folder, *folder.parents)) and os.access(folder, os.W_OK):
+            return folder
+    raise Unavailable("there is no folder for homes outside the temporary folder")
 
 
 def _fetch(package: str, path: Path) -> None:

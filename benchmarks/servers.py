@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from benchmarks.programs import Program
+from benchmarks.programs import Program, folder_for_homes
 
 STOP_SECONDS: Final = 5.0
 LISTEN_SECONDS: Final = 20.0
@@ -36,11 +35,8 @@ class Memory(NamedTuple):
 
 @contextmanager
 def homes() -> Iterator[Path]:
-    """Yield a folder for the homes of all programs, and remove it afterwards.
-
-    Not in the system's temporary folder: there the reference sets up fewer of its parts.
-    """
-    folder = Path(tempfile.mkdtemp(prefix="bench-home-", dir=sys.prefix))
+    """Yield a folder for the homes of all programs, and remove it afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="bench-home-", dir=folder_for_homes()))
     try:
         yield folder
     finally:

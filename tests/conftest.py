@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +14,12 @@ from tests.harness.lines import TRANSPORTS, Connect, SharedServers, connector
 
 # Its assertions say what differs.
 pytest.register_assert_rewrite("tests.harness.side_by_side")
+
+
+# Shells start background jobs with SIGINT ignored, and processes inherit that. With a handler here,
+# the programs that tests start have the default disposition.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

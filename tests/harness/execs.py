@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeAlias
 
+from benchmarks.programs import folder_for_homes
 from tests.harness.model_server import ModelServer, Reply, model_server
 from tests.harness.threads import configure
 from treadle.protocol.base import JsonValue
@@ -102,10 +102,7 @@ async def bench(program: str, folder: Path, more: str = "") -> AsyncIterator[Ben
     cwd = folder / "workspace"
     shutil.rmtree(cwd, ignore_errors=True)
     cwd.mkdir(parents=True)
-    # Not in the system's temporary folder: there the reference refuses its own sandbox. Another
-    # user than the one who installed it has no other place.
-    place = sys.prefix if os.access(sys.prefix, os.W_OK) else None
-    with TemporaryDirectory(dir=place, prefix="home-") as home:
+    with TemporaryDirectory(dir=folder_for_homes(), prefix="home-") as home:
         async with model_server() as model:
             configure(Path(home), model, more)
             yield Bench(program, Path(home), cwd, model)

@@ -10,13 +10,13 @@ import asyncio
 import difflib
 import re
 import shutil
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.programs import folder_for_homes
 from tests.harness.model_server import ModelServer, model_server
 from tests.harness.releases import NEWEST, OLDER, program
 from tests.harness.threads import Client, configure, keys, line_of, spawned
@@ -85,8 +85,8 @@ async def play(kind: str, scenario: Scenario, folder: Path) -> Played:
     cwd.mkdir()
     command = [program(kind), "app-server"]
     async with asyncio.timeout(40), model_server() as model, AsyncExitStack() as stack:
-        # Not in the system's temporary folder: there the reference refuses its own sandbox.
-        home = Path(stack.enter_context(TemporaryDirectory(dir=sys.prefix, prefix="home-")))
+        place = TemporaryDirectory(dir=folder_for_homes(), prefix="home-")
+        home = Path(stack.enter_context(place))
         configure(home, model, scenario.config)
         if scenario.rules:
             (home / "rules").mkdir()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from benchmarks.programs import folder_for_homes
 from tests.harness.model_server import ModelServer, calls, model_server, refuses, says
 from tests.harness.releases import NEWEST, OFFLINE, SERVERS, program
 from tests.harness.repositories import repository
@@ -33,8 +33,7 @@ SECONDS = 50
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Not in the system's temporary folder: there the reference refuses its own sandbox."""
-    with TemporaryDirectory(dir=sys.prefix, prefix="home-") as name:
+    with TemporaryDirectory(dir=folder_for_homes(), prefix="home-") as name:
         yield Path(name)
 
 

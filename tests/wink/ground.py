@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -23,6 +22,7 @@ from weakincentives.prompt import (
 from weakincentives.runtime import PromptExecuted, PromptRendered, Session, ToolInvoked
 from weakincentives.runtime.session.rendered_tools import RenderedTools
 
+from benchmarks.programs import folder_for_homes
 from tests.harness.model_server import ModelServer, ReceivedRequest, Reply, model_server
 from tests.harness.releases import program
 from tests.harness.threads import configure
@@ -173,8 +173,8 @@ async def ground(kind: str, folder: Path) -> AsyncIterator[Ground]:
     The kind `here` is our server in this process, behind a socket; it starts at once.
     """
     async with asyncio.timeout(SECONDS), model_server() as model, AsyncExitStack() as stack:
-        # Not in the system's temporary folder: there the reference refuses its own sandbox.
-        home = Path(stack.enter_context(TemporaryDirectory(dir=sys.prefix, prefix="w-")))
+        place = TemporaryDirectory(dir=folder_for_homes(), prefix="w-")
+        home = Path(stack.enter_context(place))
         configure(home, model)
         cwd = folder / "workspace"
         cwd.mkdir()
