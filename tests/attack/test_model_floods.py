@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.harness.model_server import Reply, calls, completed, created, patches, says
+from tests.harness.model_server import Reply, calls, completed, created, done, patches, says
 from tests.harness.threads import EPILOGUE, Client, Stage, outline, params_of
 from treadle.client._runtime.output import read_output
 from treadle.client.errors import OutputInvalid
@@ -23,13 +23,16 @@ from treadle.model.base import (
     ItemStarted,
     ModelError,
     ModelEvent,
+    ModelItem,
     ModelTextDelta,
     ToolInputDelta,
 )
 from treadle.model.chat.stream import MAX_CHECKED, ChatStream
-from treadle.model.http import sse
-from treadle.model.http.pacing import MAX_DELTA, MAX_HIDDEN, MAX_TEXT, TextMeter
+from treadle.model.http import idle_timeout, sse
+from treadle.model.http.pacing import MAX_DELTA, MAX_HIDDEN, MAX_ITEMS, MAX_TEXT, TextMeter
+from treadle.model.http.sse import SseParser
 from treadle.model.open_items import MAX_OPEN_ITEMS
+from treadle.model.responses.stream import MAX_RATE_LIMITS, ResponsesStream
 from treadle.model.tools import Functions
 from treadle.protocol.base import JsonValue
 from treadle.shell.syntax import MAX_SCRIPT
@@ -273,6 +276,73 @@ def test_an_endless_answer_that_is_not_text_fails(event: ModelEvent) -> None:
         meter.count(event)
 
 
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ({"type": "function_call", "arguments": "x" * MAX_TEXT}, "arguments"),
+        ({"type": "custom_tool_call", "input": "x" * MAX_TEXT}, "arguments"),
+        ({"type": "message", "content": "x" * MAX_TEXT}, "characters of text"),
+        ({"type": "message", "content": [{"text": ["x" * MAX_TEXT]}]}, "items of the response"),
+        ({"type": "web_search_call", "action": {"query": "x" * MAX_TEXT}}, "items of the response"),
+        ({"type": "unknown", "data": ["x" * MAX_TEXT]}, "items of the response"),
+        ({"type": "reasoning", "x" * MAX_TEXT: None}, "items of the response"),
+        ({"type": "message", "content": []}, "more than 4096 items"),
+    ],
+)
+def test_an_endless_answer_of_finished_items_fails(item: ModelItem, message: str) -> None:
+    """A provider filled 2 GB of memory and 3 GB of disk in twelve seconds."""
+    meter = TextMeter()
+
+    def count_all() -> None:
+        for _ in range(MAX_ITEMS + 1):
+            meter.count(ItemDone(item))
+
+    with pytest.raises(ModelError, match=message):
+        count_all()
+
+
+async def test_a_response_with_too_many_items_fails_and_the_thread_continues(stage: Stage) -> None:
+    client = await stage.client()
+    thread_id = await client.start(cwd=str(stage.workspace))
+    items = [done({"type": "unknown", "id": f"i{number}"}) for number in range(MAX_ITEMS + 1)]
+    stage.model.plays(Reply([created(), *items, completed()]))
+    failed = await client.run(thread_id)
+    stage.model.plays(says("ok"))
+    messages = await client.run(thread_id)
+
+    turn = params_of(failed, "turn/completed")[-1]["turn"]
+    assert turn["error"]["message"] == f"the response has more than {MAX_ITEMS} items"
+    assert outline(messages)[-2:] == EPILOGUE
+
+
+async def test_a_stream_without_a_part_of_the_response_ends(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keep-alives, empty deltas and unknown events, as fast as they go, kept a turn for hours."""
+    monkeypatch.setattr(idle_timeout, "MAX_IDLE_BYTES", 100_000)
+    part: JsonValue = {"type": "response.reasoning_summary_part.added", "item_id": "r"}
+    empty = {**delta(0), "delta": ""}
+    unknown: JsonValue = {"type": "response.unknown"}
+    client = await stage.client()
+    thread_id = await client.start(cwd=str(stage.workspace))
+    stage.model.plays(Reply([created(), *[part, empty, unknown, created()] * 500, completed()]))
+    failed = await client.run(thread_id)
+    stage.model.plays(says("ok"))
+    messages = await client.run(thread_id)
+
+    turn = params_of(failed, "turn/completed")[-1]["turn"]
+    assert turn["status"] == "failed"
+    assert "100000 bytes without a part of the response" in turn["error"]["message"]
+    assert outline(messages)[-2:] == EPILOGUE
+
+
+def test_a_stream_reports_a_bounded_number_of_rate_limits() -> None:
+    """Each goes to every client of the server, which was busy with nothing else."""
+    stream = ResponsesStream("m")
+    payload = json.dumps({"type": "codex.rate_limits", "rate_limits": {}}).encode()
+    assert sum(len(stream.feed(payload)) for _ in range(2 * MAX_RATE_LIMITS)) == MAX_RATE_LIMITS
+
+
 def test_an_endless_signature_fails() -> None:
     """All of it was once kept in memory, stored, and sent again with every later request."""
     stream = AnthropicStream(Functions([]))
@@ -289,7 +359,9 @@ def test_an_endless_signature_fails() -> None:
 
 
 def test_a_stream_of_garbage_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    stream = ChatStream(Functions([]))
+    chat, responses, parser = ChatStream(Functions([])), ResponsesStream("m"), SseParser()
     for _ in range(100):
-        stream.feed(b"garbage")
-    assert len(caplog.records) == 1
+        chat.feed(b"garbage")
+        responses.feed(b"garbage")
+        parser.feed(b"data: " + b"[" * 10_000 + b"\n\n")
+    assert len(caplog.records) == 3

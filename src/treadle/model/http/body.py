@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from treadle.model.base import PREAMBLE, ModelError, ModelEvent
+from treadle.model.base import PREAMBLE, ModelError, ModelEvent, ReasoningPartAdded
 from treadle.model.errors import disconnected, words_of
 from treadle.model.http.idle_timeout import StreamTimeout
 from treadle.model.http.sse import MAX_EVENT_BYTES, EventTooLarge, SseParser
@@ -83,11 +83,13 @@ class ResponseBody:
             raise self._given_up or disconnected(words_of(error)) from error
         finally:
             self._silence.end_wait(self._loop.time(), chunk)
+        self._silence.require_progress()
         return chunk
 
     def note(self, event: ModelEvent) -> None:
         """Record an event of this stream: a part of the response, or metadata."""
-        if not isinstance(event, PREAMBLE):
+        is_empty = isinstance(event, ReasoningPartAdded) or getattr(event, "delta", None) == ""
+        if not is_empty and not isinstance(event, PREAMBLE):
             self._silence.note_progress()
 
     @property

@@ -9,6 +9,8 @@ from treadle.model.errors import disconnected
 
 # Part of a long line: fewer bytes without a line end do not count as activity.
 MIN_BYTES: Final = 1024
+MAX_IDLE_BYTES: Final = 64 * 1024 * 1024
+"""The maximum bytes without a part of the response; 30 minutes of keep-alives have far fewer."""
 
 
 class StreamTimeout:
@@ -24,6 +26,7 @@ class StreamTimeout:
         self._without_line_s = 0.0
         self._without_progress_s = 0.0
         self._bytes = 0
+        self._bytes_without_progress = 0
         self._waiting_since: float | None = None
 
     def begin_wait(self, now: float) -> None:
@@ -37,6 +40,7 @@ class StreamTimeout:
         self._without_line_s += waited
         self._without_progress_s += waited
         self._bytes += len(chunk)
+        self._bytes_without_progress += len(chunk)
         if self._bytes >= MIN_BYTES or b"\n" in chunk or b"\r" in chunk:
             self._bytes = 0
             self._without_line_s = 0.0
@@ -44,6 +48,19 @@ class StreamTimeout:
     def note_progress(self) -> None:
         """Record that a part of the response has arrived."""
         self._without_line_s = self._without_progress_s = 0.0
+        self._bytes_without_progress = 0
+
+    def require_progress(self) -> None:
+        """Check that the provider does not send keep-alives as fast as it can.
+
+        The waits between them are too short to add up to a limit in time.
+
+        Raises:
+            ModelError: too much arrived since the last part of the response.
+        """
+        if self._bytes_without_progress > MAX_IDLE_BYTES:
+            why = f"{MAX_IDLE_BYTES} bytes without a part of the response"
+            raise disconnected(why, is_retryable=False)
 
     def ends_at(self, now: float) -> float:
         """Return the deadline of the stream, if nothing more arrives."""

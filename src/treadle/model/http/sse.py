@@ -34,13 +34,14 @@ class EventTooLarge(Exception):
 class SseParser:
     """Splits a stream into events, independent of its chunks."""
 
-    __slots__ = ("_limit", "_pending", "_searched")
+    __slots__ = ("_has_skipped", "_limit", "_pending", "_searched")
 
     def __init__(self, *, limit: int = MAX_EVENT_BYTES) -> None:
         self._pending = bytearray()
         # The part already searched: the start of a long event is not searched again.
         self._searched = 0
         self._limit = limit
+        self._has_skipped = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Add a chunk; return the data of each event that it completes.
@@ -50,7 +51,7 @@ class SseParser:
         """
         pending = self._pending
         if not pending and b"\r" not in chunk and chunk.endswith(b"\n\n"):
-            return _shallow(_data_of(chunk.split(b"\n\n")))
+            return self._checked(_data_of(chunk.split(b"\n\n")))
         held = b"\r" if pending.endswith(b"\r") else b""
         if held:
             del pending[-1:]
@@ -69,7 +70,7 @@ class SseParser:
             blocks += bytes(memoryview(pending)[first + 2 : end]).split(b"\n\n")
         del pending[: end + 2]
         self._searched = 0
-        return _shallow(_data_of(blocks))
+        return self._checked(_data_of(blocks))
 
     def ends_long_event(self, chunk: bytes) -> bool:
         """Return whether `feed` may take long: the chunk ends an event of more than 1 MiB."""
@@ -78,21 +79,20 @@ class SseParser:
     def finish(self) -> list[bytes]:
         """Return the last event at the end of a stream: some servers omit the last blank line."""
         rest, self._pending = bytes(self._pending), bytearray()
-        return _shallow(_data_of([rest]))
+        return self._checked(_data_of([rest]))
+
+    def _checked(self, events: list[bytes]) -> list[bytes]:
+        kept = _shallow(events)
+        if len(kept) < len(events) and not self._has_skipped:
+            self._has_skipped = True  # once: a stream of nothing else would fill the log
+            limits = {"limits": (MAX_NESTING, MAX_CONTAINERS)}
+            logger.warning("skipped an event with too deep nesting or too many parts", extra=limits)
+        return kept
 
 
 def _shallow(events: list[bytes]) -> list[bytes]:
     """Drop events that are nested too deeply to be stored, or have too many parts."""
-    if not any(map(_is_odd, events)):
-        return events
-    kept = [event for event in events if not _is_odd(event)]
-    about = {"skipped": len(events) - len(kept), "limits": (MAX_NESTING, MAX_CONTAINERS)}
-    logger.warning("skipped events that are nested too deeply or have too many parts", extra=about)
-    return kept
-
-
-def _is_odd(event: bytes) -> bool:
-    return is_crowded(event) or is_nested_deeper(event)
+    return [event for event in events if not (is_crowded(event) or is_nested_deeper(event))]
 
 
 def _with_plain_newlines(chunk: bytes) -> bytes:

@@ -42,6 +42,9 @@ from treadle.support.text.json_text import repair_json
 
 logger = logging.getLogger(__name__)
 
+MAX_RATE_LIMITS: Final = 64
+"""How many rate limits of one stream are reported; each goes to every client of the server."""
+
 _PREFIXES: Final = {
     "message": "msg",
     "reasoning": "rs",
@@ -81,6 +84,8 @@ class ResponsesStream:
         # Nearly every delta takes this path: one lookup less is measurable.
         self._by_id = self._open.by_id
         self._done = 0
+        self._has_skipped = False
+        self._rate_limits = 0
 
     def begin(self, headers: Mapping[str, str]) -> Sequence[ModelEvent]:
         """Report rate limits, and whether another model than the requested one responds."""
@@ -99,6 +104,7 @@ class ResponsesStream:
         except (msgspec.MsgspecError, UnicodeDecodeError):
             mended = _mended(payload)
             if mended is None:
+                self._note_skipped(payload)
                 return ()
             event = mended
         if event.type == "response.output_text.delta":
@@ -128,10 +134,19 @@ class ResponsesStream:
             case "response.completed" | "response.done":
                 return self._complete(event)
             case "codex.rate_limits":
+                self._rate_limits += 1
+                if self._rate_limits > MAX_RATE_LIMITS:
+                    return ()
                 return (RateLimits(limits_of_event(decode_json(payload))),)
             case _:
                 self._raise_failure(event, payload)
                 return ()
+
+    def _note_skipped(self, payload: bytes) -> None:
+        # Once: a stream of nothing else would fill the log.
+        if not self._has_skipped and payload.strip() != b"[DONE]":
+            self._has_skipped = True
+            logger.warning("skipped an event that is not JSON", extra={"size": len(payload)})
 
     def _raise_failure(self, event: _Event, payload: bytes) -> None:
         response = event.response if isinstance(event.response, dict) else {}
@@ -240,12 +255,9 @@ def usage_of(usage: JsonValue) -> ResponseUsage | None:
 
 
 def _mended(payload: bytes) -> _Event | None:
-    if payload.strip() == b"[DONE]":
-        return None
     try:
         return _DECODER.decode(repair_json(payload))
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        logger.warning("skipped an event that is not JSON", extra={"size": len(payload)})
         return None
 
 
