@@ -120,10 +120,10 @@ async def test_whatever_was_acknowledged_survives_a_power_cut(tmp_path: Path) ->
     assert [given.items[-1]["content"][0]["text"] for given in known.inputs.values()] == [
         "steered message"
     ]
-    assert len(known.open_asks) == 1
+    assert len(known.open_requests) == 1
     disk = after(notifies("serverRequest/resolved"), tmp_path / "4")
     known = stored_after(disk, thread_id)
-    assert (known.open_asks, list(known.answers)) == ({}, ["call-1"])
+    assert (known.open_requests, list(known.answers)) == ({}, ["call-1"])
     disk = after(notifies("turn/completed"), tmp_path / "5")
     assert 'pattern=["touch", "made"]' in (disk / "home/rules/default.rules").read_text()
     thread = await read_after(disk, thread_id)

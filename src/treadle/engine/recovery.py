@@ -179,7 +179,7 @@ def agents_waited_for(stored: StoredThread) -> list[str]:
 def _open_requests(stored: StoredThread) -> dict[str, RequestOpened]:
     return {
         id_: request
-        for id_, request in stored.open_asks.items()
+        for id_, request in stored.open_requests.items()
         if request.turn_id == stored.running_turn and request.kind == "resumable"
     }
 

@@ -73,7 +73,8 @@ class RunSettings:
     dynamic_tools: tuple[DynamicToolSpec, ...] = ()
     disabled_plugin_ids: tuple[str, ...] = ()
     publishes_raw_events: bool = False
-    asks: AskPolicy | None = None
+    # The deadline of server requests and the answer on expiry; null means none.
+    request_deadline: AskPolicy | None = None
     agents: AgentLimits = AgentLimits()
     # Feature flags.
     features: Mapping[str, bool] = field(default_factory=dict)

@@ -83,7 +83,7 @@ class ThreadState:
             on_event=on_event,
             on_failure=self.storage_failed,
         )
-        limits = loaded.settings.asks
+        limits = loaded.settings.request_deadline
         deadline_ms = limits.deadline_ms if limits is not None else None
         self.server_requests = ServerRequests(
             self.id,

@@ -154,7 +154,7 @@ def _configured(
         developer_instructions=effective.developer_instructions,
         context_window=effective.model_context_window,
         auto_compact_limit=effective.model_auto_compact_token_limit,
-        asks=effective.asks,
+        request_deadline=effective.asks,
         agents=_agent_limits(effective.agents or {}),
         features=effective.switches,
         shell=ShellSettings(

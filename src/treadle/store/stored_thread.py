@@ -125,7 +125,7 @@ class StoredThread:
     response_ids: set[str] = field(default_factory=set)
     last_seq: int = 0
     # Open server requests by id, oldest first.
-    open_asks: dict[str, RequestOpened] = field(default_factory=dict)
+    open_requests: dict[str, RequestOpened] = field(default_factory=dict)
     # Answers that the running turn received, with the method, by call.
     answers: dict[str, tuple[str, JsonValue]] = field(default_factory=dict)
     client_messages: dict[str, ClientMessage] = field(default_factory=dict)

@@ -170,11 +170,11 @@ def test_an_open_server_request_survives_and_an_answered_one_does_not(
     store: Store, clock: Clock
 ) -> None:
     journal = store.create(meta(clock))
-    asks = [RequestOpened(str(n), "approval", "item/x", {"n": n}, turn_id="t") for n in range(3)]
-    journal.append([*asks, RequestAnswered("1", "client", clock.now, {"decision": "accept"})])
+    opened = [RequestOpened(str(n), "approval", "item/x", {"n": n}, turn_id="t") for n in range(3)]
+    journal.append([*opened, RequestAnswered("1", "client", clock.now, {"decision": "accept"})])
     journal.close()
 
-    assert store.read(journal.thread_id).open_asks == {"0": asks[0], "2": asks[2]}
+    assert store.read(journal.thread_id).open_requests == {"0": opened[0], "2": opened[2]}
 
 
 def test_goal_name_and_git_facts_are_the_latest(store: Store, clock: Clock) -> None:

@@ -17,7 +17,7 @@ from treadle.protocol.source import SessionSourceDetail, SubAgentSourceDetail, T
 from treadle.store.stored_thread import ThreadMeta
 
 _PERMISSIONS: Final = (
-    *("approval_policy", "approvals_reviewer", "asks"),
+    *("approval_policy", "approvals_reviewer", "request_deadline"),
     *("sandbox", "permission_profile", "network"),
 )
 

@@ -416,8 +416,8 @@ class Approvals:
 
     def on_deadline(self, accept: D) -> D:
         """The answer to use if none arrives before the deadline."""
-        policy = self._thread.settings.asks
-        decision = (policy.decision if policy else None) or "decline"
+        limits = self._thread.settings.request_deadline
+        decision = "decline" if limits is None else limits.decision
         return msgspec.structs.replace(accept, decision=decision)
 
     def _confine(self, turn: ActiveTurn, *extra: AdditionalPermissionProfile) -> Confinement:

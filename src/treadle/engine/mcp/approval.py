@@ -133,7 +133,7 @@ async def _ask(
     thread: ThreadState, use: ToolUse, persist: list[str]
 ) -> McpServerElicitationRequestResponse:
     server = use.server.name
-    limits = thread.settings.asks
+    limits = thread.settings.request_deadline
     at_deadline = limits.decision if limits is not None else "decline"
     try:
         return await thread.server_requests.send(

@@ -111,7 +111,8 @@ class RequestUserInput:
             raise ToolRefused("request_user_input requires at least one question")
         if not all(question.options for question in arguments.questions):
             raise ToolRefused("request_user_input requires non-empty options for every question")
-        limit = settings.asks.deadline_ms if settings.asks is not None else None
+        limits = settings.request_deadline
+        limit = None if limits is None else limits.deadline_ms
         params = ToolRequestUserInputParams(
             is_blocking=limit is None,
             item_id=call.id,

@@ -220,11 +220,11 @@ class Replay:
                 tools = mark.dynamic_tools or None
                 stored.meta = msgspec.structs.replace(stored.meta, dynamic_tools=tools)
             case RequestOpened():
-                stored.open_asks[mark.id] = mark
+                stored.open_requests[mark.id] = mark
             case RequestAnswered():
-                asked = stored.open_asks.pop(mark.id, None)
-                if asked is not None and asked.call_id is not None and mark.answer is not None:
-                    stored.answers[asked.call_id] = (asked.method, mark.answer)
+                opened = stored.open_requests.pop(mark.id, None)
+                if opened is not None and opened.call_id is not None and mark.answer is not None:
+                    stored.answers[opened.call_id] = (opened.method, mark.answer)
             case Decided():
                 pass  # for human readers
             case ClientMessage():
