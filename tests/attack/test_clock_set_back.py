@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.sandbox import SANDBOX
 from tests.harness.scripted import OneModel, client_of
 from tests.harness.threads import Client, params_of
 from treadle.config.configuration import Configuration
@@ -40,7 +41,7 @@ class WallClock:
 @asynccontextmanager
 async def serving(home: Path, clock: WallClock, *script: Response) -> AsyncIterator[Client]:
     models = OneModel(ScriptedModel(list(script), keep_requests=0))
-    server = Server(configuration=Configuration(home), models=models, clock=clock)
+    server = Server(sandbox=SANDBOX, configuration=Configuration(home), models=models, clock=clock)
     try:
         async with asyncio.timeout(30), client_of(server) as client:
             yield client
@@ -157,7 +158,7 @@ async def test_the_deadline_of_a_server_request_is_not_later_after_a_restart(
         await client.until(APPROVAL)
     clock.set_back()
     models = OneModel(ScriptedModel([says("ok")], keep_requests=0))
-    server = Server(configuration=Configuration(home), models=models, clock=clock)
+    server = Server(sandbox=SANDBOX, configuration=Configuration(home), models=models, clock=clock)
     with VirtualClock() as virtual:
         async with client_of(server) as client:
             await client.request("thread/resume", {"threadId": thread_id})

@@ -14,9 +14,9 @@ import pytest
 
 from tests.harness.commands import commands, session_of
 from tests.harness.model_server import calls
+from tests.harness.sandbox import find_backend
 from tests.harness.threads import Client, Stage, params_of, staged
 from treadle.protocol.base import JsonValue
-from treadle.sandbox.backends.selection import find_backend
 
 pytestmark = pytest.mark.timeout(60)
 

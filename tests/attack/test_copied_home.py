@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.model_server import says
+from tests.harness.sandbox import SANDBOX
 from tests.harness.scripted import client_of
 from tests.harness.threads import Client, Stage
 from treadle.config.configuration import Configuration
@@ -31,7 +32,7 @@ async def start_conversation(stage: Stage) -> tuple[str, Path]:
 @asynccontextmanager
 async def client_in(home: Path) -> AsyncIterator[Client]:
     """Yield a client of another server with this home."""
-    server = Server(configuration=Configuration(home))
+    server = Server(sandbox=SANDBOX, configuration=Configuration(home))
     try:
         async with client_of(server) as client:
             yield client

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.model_server import Reply, calls, created, done, says
+from tests.harness.sandbox import SANDBOX
 from tests.harness.scripted import client_of
 from tests.harness.threads import Client, Stage, words
 from treadle.config.configuration import Configuration
@@ -402,7 +403,7 @@ async def test_an_index_that_is_damaged_in_use_is_rebuilt(stage: Stage, kind: st
     DAMAGES[kind](stage.home / "treadle.sqlite")
 
     # Another server finds the damage first and replaces the file.
-    other = Server(configuration=Configuration(stage.home))
+    other = Server(sandbox=SANDBOX, configuration=Configuration(stage.home))
     async with client_of(other) as beside:
         assert set(await listed(beside)) == threads
     await other.close()

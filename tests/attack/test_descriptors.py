@@ -20,11 +20,11 @@ from tests.harness.descriptors import (
 from tests.harness.peer import Peer
 from tests.harness.processes import TREADLE, environment
 from tests.harness.questions import answer, question
+from tests.harness.sandbox import findings
 from tests.harness.threads import UNKNOWN_THREAD, Client, Refused, params_of
 from treadle.config.credentials import CredentialStore
 from treadle.engine.commands.rules import RulesCache
 from treadle.protocol.base import JsonValue
-from treadle.sandbox.backends.probe import findings
 from treadle.transport.subprocess import SubprocessTransport, spawn
 
 SECONDS = 40

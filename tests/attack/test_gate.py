@@ -23,6 +23,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.harness.commands import bench
+from tests.harness.sandbox import find_backend
 from tests.sandbox.commands import PYTHON, SECONDS, start
 from tests.sandbox.network.commands import FETCH, GATED
 from treadle.engine.approvals import network
@@ -31,7 +32,6 @@ from treadle.engine.commands.rule_file import read_rules
 from treadle.engine.commands.rules import Rules
 from treadle.protocol.base import JsonValue
 from treadle.protocol.network import NetworkDomainPermission
-from treadle.sandbox.backends.selection import find_backend
 from treadle.sandbox.network import http
 from treadle.sandbox.network.environment import environment
 from treadle.sandbox.network.hosts import normal

@@ -12,6 +12,7 @@ from tests.attack.test_planted_settings import NO_TEMPORARY_FOLDERS, run_in
 from tests.harness.commands import bench
 from tests.harness.processes import TREADLE, environment
 from tests.harness.repositories import git, repository
+from tests.harness.sandbox import SANDBOX
 from tests.sandbox.commands import names
 from treadle.engine.project.confined_git import ConfinedGit, GitUnavailable
 from treadle.engine.review.target import resolve
@@ -158,9 +159,9 @@ async def test_git_that_cannot_be_confined_does_not_run(
     async def find_none() -> Backend:
         raise SandboxUnavailable("none works here", fix="")
 
-    monkeypatch.setattr("treadle.sandbox.backends.selection.find_backend", find_none)
+    monkeypatch.setattr(SANDBOX, "find_backend", find_none)
     run_shell(workspace, PARTIAL_CLONE.format(trap=outside / "sprung"))
-    confined = ConfinedGit(Boundary(Protection()), str(workspace / "sub"))
+    confined = ConfinedGit(SANDBOX, Boundary(Protection()), str(workspace / "sub"))
     with pytest.raises(GitUnavailable):
         await confined.ask("rev-parse", "HEAD")
     branch = await resolve(BaseBranchReviewTarget("base; id"), confined)

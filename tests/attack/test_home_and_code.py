@@ -18,14 +18,14 @@ from tests.harness.attempts import attempts, look_at
 from tests.harness.commands import bench
 from tests.harness.model_server import patches
 from tests.harness.peer import Peer
+from tests.harness.sandbox import find_backend, findings, using
 from tests.harness.threads import Client, Stage, params_of
 from tests.sandbox.commands import PYTHON, run
 from treadle.protocol.permission import AdditionalFileSystemPermissions, AdditionalPermissionProfile
 from treadle.protocol.policy import ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
 from treadle.sandbox.backends.base import Landlock
 from treadle.sandbox.backends.placeholders import take
-from treadle.sandbox.backends.probe import findings
-from treadle.sandbox.backends.selection import Backend, SandboxUnavailable, find_backend, using
+from treadle.sandbox.backends.selection import Backend, SandboxUnavailable
 from treadle.sandbox.boundary import Boundary
 from treadle.sandbox.policy import Confinement
 from treadle.sandbox.protection import Protection, code_paths, server_protection

@@ -19,11 +19,12 @@ import pytest
 
 from tests.harness.peer import Peer
 from tests.harness.processes import ServerProcess, listening
+from tests.harness.sandbox import SANDBOX, find_backend
 from tests.harness.threads import Client
 from tests.sandbox.commands import PYTHON, start
 from treadle.protocol.base import JsonValue
 from treadle.sandbox.backends.landlock import LandlockMissing, version
-from treadle.sandbox.backends.selection import SandboxUnavailable, find_backend
+from treadle.sandbox.backends.selection import SandboxUnavailable
 from treadle.sandbox.peers.identity import GONE, REFUSED, UNKNOWN, Owner, OwnerSearch, PeerCheck
 from treadle.sandbox.policy import Confinement
 from treadle.transport.base import Transport
@@ -241,7 +242,11 @@ async def test_a_command_that_ends_while_its_connections_wait_is_refused(
         received.append(await transport.receive())
 
     monkeypatch.setattr(OwnerSearch, "owner", search_late)
-    listener, check, answers = WebSocketListener("127.0.0.1", 0), PeerCheck(), list[str | None]()
+    listener, check, answers = (
+        WebSocketListener("127.0.0.1", 0),
+        PeerCheck(SANDBOX.networked),
+        list[str | None](),
+    )
 
     async def admit(line: TransportSocket, *, accepted_at: float) -> str | None:
         answers.append(await check.refusal(line, accepted_at=accepted_at))

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.harness.commands import Bench, bench
+from tests.harness.sandbox import find_backend, findings, using
 from tests.harness.ticks import wait_for_tick
 from tests.sandbox.commands import PYTHON, run, workspace
 from treadle.config.configuration import Configuration
 from treadle.protocol.base import JsonValue
-from treadle.sandbox.backends.probe import findings
-from treadle.sandbox.backends.selection import find_backend, using
 from treadle.sandbox.opened_roots import FILE_NAME, OpenedRoots
 
 WRITES = {"approvalPolicy": "never", "sandbox": "workspace-write"}

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.sandbox import findings, using
 from tests.sandbox.commands import PYTHON, run
 from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
-from treadle.sandbox.backends.probe import findings
-from treadle.sandbox.backends.selection import using
 from treadle.sandbox.boundary import Boundary
 from treadle.sandbox.protection import server_protection
 from treadle.support.listeners import OWN_LISTENERS

@@ -19,11 +19,11 @@ from tests.attack.test_planted_settings import (
     trust,
 )
 from tests.harness.commands import bench
+from tests.harness.sandbox import find_backend
 from tests.harness.ticks import wait_for_tick
 from tests.sandbox.commands import run
 from treadle.protocol.permission import AdditionalFileSystemPermissions, AdditionalPermissionProfile
 from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
-from treadle.sandbox.backends.selection import find_backend
 from treadle.sandbox.boundary import Boundary
 from treadle.sandbox.policy import Confinement
 from treadle.sandbox.protection import Protection

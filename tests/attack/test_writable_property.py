@@ -19,11 +19,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.harness.attempts import attempts, look_at
+from tests.harness.sandbox import findings, using
 from tests.sandbox.commands import run
 from treadle.protocol.permission import AdditionalFileSystemPermissions, AdditionalPermissionProfile
 from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
-from treadle.sandbox.backends.probe import findings
-from treadle.sandbox.backends.selection import Backend, SandboxUnavailable, using
+from treadle.sandbox.backends.selection import Backend, SandboxUnavailable
 from treadle.sandbox.boundary import Boundary
 from treadle.sandbox.opened_roots import OpenedRoots
 from treadle.sandbox.paths import links

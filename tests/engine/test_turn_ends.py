@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from tests.harness.sandbox import SANDBOX
 from treadle.engine.services import EngineServices, EngineSources
 from treadle.engine.settings import RunSettings
 from treadle.engine.thread import LoadedThread
@@ -71,7 +72,7 @@ def models() -> OneModel:
 @pytest.fixture
 async def threads(home: Path, models: OneModel) -> AsyncIterator[Threads]:
     """The threads of a fresh home."""
-    threads = Threads(Store(home), EngineServices(home, EngineSources(models=models)))
+    threads = Threads(Store(home), EngineServices(home, EngineSources(models=models), SANDBOX))
     yield threads
     await threads.close()
 

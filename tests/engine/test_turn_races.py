@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.sandbox import SANDBOX
 from treadle.engine.errors import EngineError
 from treadle.engine.services import EngineServices, EngineSources
 from treadle.engine.settings import RunSettings
@@ -92,7 +93,7 @@ class Crowd:
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_every_turn_ends_once_and_every_message_counts_once(home: Path, seed: int) -> None:
-    threads = Threads(Store(home), EngineServices(home, EngineSources(models=Moody(seed))))
+    threads = Threads(Store(home), EngineServices(home, EngineSources(models=Moody(seed)), SANDBOX))
     settings = RunSettings(model="scripted", model_provider="scripted", cwd="/")
     thread = threads.start(settings, describe=lambda meta: meta)
     crowd = Crowd(thread, seed)

@@ -21,6 +21,7 @@ from traceback import walk_stack
 from types import ModuleType
 
 from tests.harness.lines import in_memory
+from tests.harness.sandbox import SANDBOX
 from tests.harness.threads import Client, Refused, text_input
 from treadle.config.configuration import Configuration
 from treadle.engine.settings import RunSettings
@@ -194,7 +195,7 @@ class OneModel:
 
 async def converse(home: Path, injector: Injector) -> list[str]:
     """Hold the conversation; return what is wrong with it."""
-    server = Server(configuration=Configuration(home), models=OneModel())
+    server = Server(sandbox=SANDBOX, configuration=Configuration(home), models=OneModel())
     try:
         async with asyncio.timeout(SECONDS), in_memory(server) as peer:
             client = Client(peer)

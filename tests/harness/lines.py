@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.harness.peer import Peer
 from tests.harness.processes import ServerProcess, listening, spawn_server
+from tests.harness.sandbox import SANDBOX
 from treadle.server.server import Server
 from treadle.transport.base import Transport
 from treadle.transport.memory import memory_pair
@@ -105,7 +106,7 @@ async def in_memory(server: Server | None = None) -> AsyncIterator[Peer]:
 @asynccontextmanager
 async def local_server() -> AsyncIterator[Server]:
     """A server in the test's own process, whose clock stands still."""
-    server = Server(clock=lambda: 7)
+    server = Server(sandbox=SANDBOX, clock=lambda: 7)
     try:
         yield server
     finally:

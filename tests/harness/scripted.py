@@ -9,6 +9,7 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 from tests.harness.peer import Peer
+from tests.harness.sandbox import SANDBOX
 from tests.harness.threads import Client
 from treadle.config.configuration import Configuration
 from treadle.engine.settings import RunSettings
@@ -58,7 +59,7 @@ def scripted_server(home: Path, script: ScriptLike | ScriptedModel) -> Server:
     """A server in this process; the caller closes it."""
     if not isinstance(script, ScriptedModel):
         script = ScriptedModel(script, keep_requests=0)
-    return Server(configuration=Configuration(home), models=OneModel(script))
+    return Server(sandbox=SANDBOX, configuration=Configuration(home), models=OneModel(script))
 
 
 @asynccontextmanager

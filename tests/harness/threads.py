@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.harness.lines import in_memory
 from tests.harness.model_server import ModelServer, model_server
 from tests.harness.peer import CLIENT, Peer
+from tests.harness.sandbox import SANDBOX
 from treadle.config.configuration import Configuration
 from treadle.protocol.base import JsonValue
 from treadle.server.server import Server
@@ -231,7 +232,7 @@ class Stage:
         self.model = model
         self.workspace = home.parent / "workspace"
         self._clients = clients
-        self.server = Server(configuration=Configuration(home))
+        self.server = Server(sandbox=SANDBOX, configuration=Configuration(home))
 
     async def client(self, **capabilities: JsonValue) -> Client:
         """Connect another client and complete its handshake."""
@@ -246,7 +247,7 @@ class Stage:
     async def restart(self) -> None:
         """End the server and start another one on the same home."""
         await self.close()
-        self.server = Server(configuration=Configuration(self.home))
+        self.server = Server(sandbox=SANDBOX, configuration=Configuration(self.home))
 
     def configure(self, more: str = "", *, retries: int = 0) -> None:
         """Replace the configuration; it applies from now on."""

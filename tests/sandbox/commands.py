@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 from uuid import uuid4
 
+from tests.harness.sandbox import SANDBOX
 from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
 from treadle.sandbox.boundary import Boundary
 from treadle.sandbox.network.proxy import EgressProxy
@@ -73,6 +74,7 @@ async def start(
     """Start a command and collect its output."""
     output = Output()
     process = await Process.start(
+        SANDBOX,
         argv,
         cwd=str(cwd or Path("/")),
         env={"PATH": os.environ["PATH"]} if env is None else env,

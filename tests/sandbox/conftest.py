@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.sandbox import findings, using
 from treadle.sandbox.backends.base import Landlock
-from treadle.sandbox.backends.probe import findings
-from treadle.sandbox.backends.selection import Backend, using
+from treadle.sandbox.backends.selection import Backend
 
 
 async def _working() -> dict[str, Backend]:

@@ -8,17 +8,16 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Literal
 
 from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
 from treadle.sandbox.backends.probe import findings
-from treadle.sandbox.backends.selection import using
 from treadle.sandbox.boundary import Boundary
 from treadle.sandbox.policy import UNRESTRICTED
 from treadle.sandbox.process import Process
 from treadle.sandbox.protection import Protection
+from treadle.sandbox.sandbox import Sandbox
 
 
 def pass_on(_stream: Literal["stdout", "stderr"], data: bytes) -> None:
@@ -26,24 +25,24 @@ def pass_on(_stream: Literal["stdout", "stderr"], data: bytes) -> None:
     os.write(1, data)
 
 
-async def main(backend: str, folder: str, script: str) -> None:
+async def main(name: str, folder: str, script: str) -> None:
     """Run the command, forwarding its output, and then wait to be killed."""
-    confinement = UNRESTRICTED
-    chosen: AbstractContextManager[None] = nullcontext()
-    if backend != "unrestricted":
+    confinement, sandbox = UNRESTRICTED, Sandbox()
+    if name != "unrestricted":
         confinement = Boundary(Protection()).confine(
             WorkspaceWriteSandboxPolicy(exclude_slash_tmp=True), folder
         )
-        found = [f.backend async for f in findings() if f.name == backend and f.backend]
-        chosen = using(found[0])
-    with chosen:
-        process = await Process.start(
-            ["/bin/sh", "-c", script],
-            cwd=str(Path(folder)),
-            env={"PATH": os.environ["PATH"]},
-            confinement=confinement,
-            on_output=pass_on,
-        )
+        results = findings(sandbox.launcher)
+        working = [result.backend async for result in results if result.name == name]
+        sandbox = Sandbox(backend=working[0])
+    process = await Process.start(
+        sandbox,
+        ["/bin/sh", "-c", script],
+        cwd=str(Path(folder)),
+        env={"PATH": os.environ["PATH"]},
+        confinement=confinement,
+        on_output=pass_on,
+    )
     await process.wait()
     await asyncio.Event().wait()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.sandbox import using
 from tests.sandbox.commands import (
     PYTHON,
     confine,
@@ -32,7 +33,7 @@ from treadle.protocol.policy import (
 )
 from treadle.sandbox.backends.base import Bubblewrap
 from treadle.sandbox.backends.bubblewrap import NamespaceSupport
-from treadle.sandbox.backends.selection import Backend, SandboxUnavailable, using
+from treadle.sandbox.backends.selection import Backend, SandboxUnavailable
 from treadle.sandbox.policy import UNRESTRICTED
 
 # OUT is the folder outside, WS the workspace, OWNER the process that runs the sandbox.

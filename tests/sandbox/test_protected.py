@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.sandbox import using
 from tests.sandbox.commands import confine, names, new_token, run, snapshot, start, workspace
 from treadle.protocol.base import JsonValue
 from treadle.protocol.permission import AdditionalFileSystemPermissions, AdditionalPermissionProfile
 from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
-from treadle.sandbox.backends import base as backends
-from treadle.sandbox.backends.selection import Backend, using
+from treadle.sandbox.backends.selection import Backend
 from treadle.sandbox.policy import PROTECTED
-from treadle.sandbox.supervisor.launch import launch_kept
+from treadle.sandbox.supervisor.launch import CommandLauncher
 
 CHANGES = {
     "a new file": "echo x > $IT/new",
@@ -201,12 +201,14 @@ async def test_an_empty_folder_that_another_program_removes_meanwhile_fails_no_c
     """Upstream also creates such folders in shared roots, and removes them when it is done."""
     (ws / ".git").mkdir()
 
+    launch = CommandLauncher.launch_supervised
+
     def launch_later(*args: JsonValue, **options: JsonValue) -> JsonValue:
         if vanishes:
             (ws / ".git").rmdir()
-        return launch_kept(*args, **options)
+        return launch(*args, **options)
 
-    monkeypatch.setattr(backends, "launch_kept", launch_later)
+    monkeypatch.setattr(CommandLauncher, "launch_supervised", launch_later)
     script = "mkdir .git/hooks; mv .git moved; rmdir .git; echo over"
     done = await run(["/bin/sh", "-c", script], workspace(ws), cwd=ws)
     assert done.stdout == "over\n"

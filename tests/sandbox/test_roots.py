@@ -13,7 +13,7 @@ from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
 from treadle.sandbox.backends import base as backends
 from treadle.sandbox.backends.selection import Backend, SandboxUnavailable
 from treadle.sandbox.policy import Confinement
-from treadle.sandbox.supervisor.launch import launch_kept
+from treadle.sandbox.supervisor.launch import CommandLauncher
 
 # Each runs in the workspace, whose parent folder is writable too; then OUT is written.
 SWAPS = {
@@ -113,13 +113,15 @@ async def test_root_that_is_swapped_before_it_is_mounted_opens_nothing_else(
     """A command that still runs in the workspace swaps a nested root at the worst moment."""
     (ws / "nested").mkdir()
 
+    launch = CommandLauncher.launch_supervised
+
     def swap_and_launch(*args: JsonValue, **options: JsonValue) -> JsonValue:
         (ws / "nested").rename(ws / "moved")
         (ws / "nested").symlink_to(outside)
-        return launch_kept(*args, **options)
+        return launch(*args, **options)
 
     confinement = workspace(ws / "nested", ws)
-    monkeypatch.setattr(backends, "launch_kept", swap_and_launch)
+    monkeypatch.setattr(CommandLauncher, "launch_supervised", swap_and_launch)
     before = snapshot(outside)
     await run(["/bin/sh", "-c", f"echo x > {outside}/new"], confinement)
     assert snapshot(outside) == before

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.harness.peer import Peer
+from tests.harness.sandbox import SANDBOX
 from treadle.config.configuration import Configuration
 from treadle.config.file import Overrides
 from treadle.protocol.base import JsonValue
@@ -49,7 +50,7 @@ async def client_of(server: Server, **capabilities: JsonValue) -> AsyncIterator[
 @asynccontextmanager
 async def running(configuration: Configuration) -> AsyncIterator[Server]:
     """Run a server with this configuration."""
-    server = Server(configuration=configuration)
+    server = Server(sandbox=SANDBOX, configuration=configuration)
     try:
         yield server
     finally:

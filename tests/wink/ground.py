@@ -25,6 +25,7 @@ from weakincentives.runtime.session.rendered_tools import RenderedTools
 from benchmarks.programs import folder_for_homes
 from tests.harness.model_server import ModelServer, ReceivedRequest, Reply, model_server
 from tests.harness.releases import program
+from tests.harness.sandbox import SANDBOX
 from tests.harness.threads import configure
 from treadle.config.configuration import Configuration
 from treadle.protocol.base import JsonValue
@@ -192,7 +193,10 @@ async def ground(kind: str, folder: Path) -> AsyncIterator[Ground]:
 async def _here(home: Path) -> AsyncIterator[str]:
     with TemporaryDirectory(prefix="w-") as folder:
         path = Path(folder) / "s"
-        server, listener = Server(configuration=Configuration(home)), UnixListener(path)
+        server, listener = (
+            Server(sandbox=SANDBOX, configuration=Configuration(home)),
+            UnixListener(path),
+        )
         await listener.start()
         async with asyncio.TaskGroup() as tasks:
             serving = tasks.create_task(server.serve(listener))

@@ -17,6 +17,7 @@ from treadle.config.effective import EffectiveConfig
 from treadle.config.file import ConfigError, Overrides
 from treadle.sandbox.backends.bubblewrap import find_bubblewrap
 from treadle.sandbox.backends.probe import ProbeResult, findings
+from treadle.sandbox.sandbox import Sandbox
 from treadle.server.handshake import home_folder
 from treadle.support.text.terminal import prose
 
@@ -75,7 +76,12 @@ async def _examine(assignments: list[str]) -> Report:
         protects = effective.sandbox is not None and effective.sandbox.landlock_protects
     except ConfigError as refused:
         error = str(refused)
-    backends = [_backend(finding) async for finding in findings(landlock_protects=protects)]
+    sandbox = Sandbox()
+    try:
+        results = findings(sandbox.launcher, landlock_protects=protects)
+        backends = [_backend(result) async for result in results]
+    finally:
+        await sandbox.close()
     return Report(
         version=treadle.__version__,
         python=f"{platform.python_version()} ({sys.executable})",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from treadle.protocol.skill import SkillMetadata
     from treadle.sandbox.boundary import Boundary
     from treadle.sandbox.opened_roots import OpenedRoots
+    from treadle.sandbox.sandbox import Sandbox
 
 P = TypeVar("P", bound=msgspec.Struct)
 
@@ -73,8 +74,12 @@ class EngineSources:
 class EngineServices:
     """The services that the threads of one server share."""
 
-    def __init__(self, home: Path, sources: EngineSources, *, clock: NowMs = now_ms) -> None:
+    def __init__(
+        self, home: Path, sources: EngineSources, sandbox: Sandbox, *, clock: NowMs = now_ms
+    ) -> None:
         self.home = home
+        # Starts all commands.
+        self.sandbox = sandbox
         self.clock = clock
         self.skills = sources.skills
         self.tasks = BackgroundTasks()
@@ -133,7 +138,9 @@ class EngineServices:
             self.expects_commands = True
             from treadle.engine.terminals.sandbox_status import make_ready
 
-            self.tasks.spawn(make_ready(self.home, self.broadcasts), "prepare the sandbox")
+            self.tasks.spawn(
+                make_ready(self.sandbox, self.home, self.broadcasts), "prepare the sandbox"
+            )
 
     def broadcast(self, method: Notification[P], params: P) -> None:
         """Publish a notification to all clients."""

@@ -104,8 +104,14 @@ class LoadedThread:
         self.messages = ClientMessages(state.log, loaded.client_messages)
         self.context = ModelContext(state, self.messages, loaded)
         self.goals = Goals(self.id, state.log, services.clock, loaded.goal)
-        self.mcp = McpServers(services.mcp, tasks=services.tasks, home=services.home, thread=state)
-        self.terminals = Terminals(services.tasks)
+        self.mcp = McpServers(
+            services.mcp,
+            tasks=services.tasks,
+            home=services.home,
+            sandbox=services.sandbox,
+            thread=state,
+        )
+        self.terminals = Terminals(services.tasks, services.sandbox)
         self.closed_agents = set(loaded.closed_agents)
         self._owner = owner
         self._closers: list[Callable[[], None]] = [

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 from treadle.sandbox.limits import Bounds, CommandLimits
 from treadle.sandbox.policy import Confinement
 from treadle.sandbox.supervisor.child import Descriptors, RunningCommand
-from treadle.sandbox.supervisor.launch import launch
 
 if TYPE_CHECKING:
     from treadle.sandbox.network.proxy import EgressProxy
+    from treadle.sandbox.sandbox import Sandbox
 
 OnOutput = Callable[[Literal["stdout", "stderr"], bytes], None]
 
@@ -56,6 +56,7 @@ class Process:
     @classmethod
     async def start(
         cls,
+        sandbox: Sandbox,
         argv: Sequence[str],
         *,
         cwd: str,
@@ -67,7 +68,7 @@ class Process:
         gate: EgressProxy | None = None,
         limits: CommandLimits | None = None,
     ) -> Self:
-        """Run a command; with a size of rows and columns, on its own terminal.
+        """Run a command in a sandbox; with a size of rows and columns, on its own terminal.
 
         A confinement with an egress proxy needs one, which is open while the command runs. Without
         limits, the command may use what this process may use.
@@ -87,7 +88,9 @@ class Process:
             if gate is not None:
                 ours.callback(gate.close)
                 descriptors = replace(descriptors, gate=gate.descriptor)
-            child = await launch(argv, cwd=cwd, env=env, confinement=confinement, fds=descriptors)
+            child = await sandbox.launch(
+                argv, cwd=cwd, env=env, confinement=confinement, fds=descriptors
+            )
             if gate is not None:
                 try:
                     gate.open()

@@ -25,6 +25,7 @@ from treadle.protocol.config import ProjectConfigLayerSource
 from treadle.protocol.error import ConfigWarningNotification
 from treadle.protocol.legacy import LEGACY_REQUESTS
 from treadle.protocol.source import SessionSource
+from treadle.sandbox.sandbox import Sandbox
 from treadle.server import handlers
 from treadle.server.errors import translate
 from treadle.server.handshake import home_folder
@@ -59,6 +60,7 @@ class Server:
         models: Models | None = None,
         clock: NowMs = now_ms,
         source: SessionSource = "vscode",
+        sandbox: Sandbox | None = None,
     ) -> None:
         self._clock = clock
         # The session source recorded for threads that start here.
@@ -66,6 +68,10 @@ class Server:
         self.configuration = configuration or Configuration(Path(home_folder()))
         self.credentials = self.configuration.credentials
         home = self.configuration.home
+        # From the last configuration that could be read.
+        self._landlock_protects = False
+        self._owns_sandbox = sandbox is None
+        self.sandbox = sandbox or Sandbox(landlock_protects=lambda: self._landlock_protects)
         sources = EngineSources(
             models=models or ConfiguredModels(self.configuration, in_use=self._models_in_use),
             mcp=ConfiguredMcp(self.configuration),
@@ -77,7 +83,7 @@ class Server:
         )
         self.threads = Threads(
             Store(home, clock=clock),
-            EngineServices(home, sources, clock=clock),
+            EngineServices(home, sources, self.sandbox, clock=clock),
             on_spawn=self._introduce,
         )
         self._router: Router[ClientSession] = Router(
@@ -117,15 +123,12 @@ class Server:
             sandbox = self.configuration.effective().sandbox
         except ConfigError:
             sandbox, warnings = None, list(self.configuration.lenient().warnings)
-        # Both are imported on use: most servers do not need them at startup.
         if sandbox is not None:
-            from treadle.sandbox.backends.selection import wish
-
-            wish(landlock_protects=sandbox.landlock_protects)
+            self._landlock_protects = sandbox.landlock_protects
         if self.threads.services.expects_commands:
             from treadle.engine.terminals.sandbox_status import sandbox_warning
 
-            warnings += filter(None, [sandbox_warning()])
+            warnings += filter(None, [sandbox_warning(self.sandbox)])
         return warnings
 
     def _translate(self, error: Exception) -> RpcError | None:
@@ -171,7 +174,7 @@ class Server:
         """Answer every client until cancelled; commands of this server are refused as clients."""
         from treadle.sandbox.peers.identity import PeerCheck  # not needed by a server on pipes
 
-        await listener.serve(self.attach, admit=PeerCheck().refusal)
+        await listener.serve(self.attach, admit=PeerCheck(self.sandbox.networked).refusal)
 
     def finish(self) -> None:
         """Stop accepting requests, end the turns, publish their end and close all connections."""
@@ -185,6 +188,8 @@ class Server:
         """Finish, and release all resources; active turns are stored as interrupted."""
         self.finish()
         await self.threads.close()
+        if self._owns_sandbox:
+            await self.sandbox.close()
 
     def when_idle(self, action: Callable[[], object]) -> None:
         """Call this when the last client disconnects."""

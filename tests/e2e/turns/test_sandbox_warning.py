@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.harness.model_server import calls, model_server
+from tests.harness.sandbox import using
 from tests.harness.threads import Client, Stage, configure, params_of, spawned
 from treadle.protocol.base import JsonValue
 from treadle.sandbox.backends.base import Bubblewrap, Landlock
 from treadle.sandbox.backends.landlock import LandlockMissing, version
-from treadle.sandbox.backends.selection import using
 
 WARNING = "configWarning"
 WORK: JsonValue = {"approvalPolicy": "never", "sandbox": "workspace-write"}

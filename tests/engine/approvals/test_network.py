@@ -12,6 +12,7 @@ import pytest
 
 from tests.harness.commands import Bench, bench, commands
 from tests.harness.questions import answer, question, refuse
+from tests.harness.sandbox import SANDBOX
 from tests.harness.scripted import client_of, playing
 from tests.harness.threads import outline, params_of, staged
 from tests.sandbox.network.commands import FETCH, website
@@ -315,7 +316,7 @@ async def test_an_administrators_network_is_there_for_commands_that_would_have_n
     )
     async with website(HOST) as (port, _heads), staged(home) as stage:
         await stage.close()
-        stage.server = Server(configuration=Configuration(home, system=system))
+        stage.server = Server(sandbox=SANDBOX, configuration=Configuration(home, system=system))
         client = await stage.client()
         params = {"approvalPolicy": "on-request", "sandbox": "read-only"}
         thread_id = await client.start(cwd=str(stage.workspace), **params)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.repositories import commit, git, repository
+from tests.harness.sandbox import SANDBOX
 from treadle.engine.errors import InvalidInput
 from treadle.engine.project.confined_git import ConfinedGit
 from treadle.engine.review.target import ReviewTask, resolve
@@ -29,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 async def found(target: ReviewTarget, folder: Path) -> ReviewTask:
     async with asyncio.timeout(20):
-        return await resolve(target, ConfinedGit(Boundary(Protection()), str(folder)))
+        return await resolve(target, ConfinedGit(SANDBOX, Boundary(Protection()), str(folder)))
 
 
 async def refused(target: ReviewTarget, folder: Path) -> tuple[str, str]:

@@ -13,9 +13,9 @@ from tests.harness.commands import (
     exited,
     streamed,
 )
+from tests.harness.sandbox import find_backend
 from tests.harness.threads import PROLOGUE, outline
 from treadle.protocol.base import JsonValue
-from treadle.sandbox.backends.selection import find_backend
 
 
 async def test_a_command_runs_once_it_is_approved(home: Path) -> None:

@@ -6,27 +6,30 @@ import fcntl
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.harness.sandbox import find_backend, findings, using
 from tests.sandbox.commands import run, workspace
 from treadle.sandbox.backends import probe
-from treadle.sandbox.backends import selection as chosen
 from treadle.sandbox.backends.base import Bubblewrap, Landlock
 from treadle.sandbox.backends.bubblewrap import NamespaceSupport
 from treadle.sandbox.backends.causes import explain_bubblewrap, explain_landlock
 from treadle.sandbox.backends.landlock import LandlockMissing
-from treadle.sandbox.backends.probe import ProbeResult, findings
-from treadle.sandbox.backends.selection import Backend, SandboxUnavailable, find_backend
+from treadle.sandbox.backends.probe import ProbeResult
+from treadle.sandbox.backends.selection import Backend, SandboxUnavailable
+from treadle.sandbox.sandbox import Sandbox
 
 EVERYTHING = ("write outside", "TCP", "UDP", "abstract socket", "make .codex", "signal")
 
 
 @pytest.fixture(autouse=True)
-def undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+def undecided() -> Iterator[None]:
     """Forget the earlier choice of a backend."""
-    monkeypatch.setattr(chosen, "_chosen", [])
+    with using(None):
+        yield
 
 
 @pytest.fixture
@@ -47,10 +50,13 @@ async def probe_results() -> dict[str, ProbeResult]:
 
 
 async def test_the_best_working_backend_is_chosen_once(bubblewrap: Backend) -> None:
-    chosen._chosen.clear()  # noqa: SLF001 - the fixture has chosen already
-    first = await find_backend()
-    assert first.name == "bubblewrap"
-    assert await find_backend() is first
+    sandbox = Sandbox()
+    try:
+        first = await sandbox.find_backend()
+        assert first.name == "bubblewrap"
+        assert await sandbox.find_backend() is first
+    finally:
+        await sandbox.close()
 
 
 async def test_refusals_by_bubblewrap_are_verified(bubblewrap: Backend) -> None:
@@ -82,12 +88,13 @@ async def test_landlock_protects_where_configured(
 ) -> None:
     if "landlock" not in working:
         pytest.skip("landlock does not work here")
-    chosen.wish(landlock_protects=True)
+    sandbox = Sandbox(landlock_protects=lambda: True)
     try:
-        assert await find_backend() == Landlock(protects=True)
-        assert "nothing new can be created" in chosen.known_gaps()[0]
+        assert not sandbox.gaps
+        assert await sandbox.find_backend() == Landlock(protects=True)
+        assert "nothing new can be created" in sandbox.gaps[0]
     finally:
-        chosen.wish(landlock_protects=False)
+        await sandbox.close()
 
 
 async def test_a_bubblewrap_that_confines_nothing_is_detected(programs: Path) -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.sandbox import using
 from tests.sandbox.commands import PYTHON, SECONDS, Done, start
 from tests.sandbox.network.commands import FETCH, GATED, Referee, fetch, run, website
-from treadle.sandbox.backends.selection import Backend, SandboxUnavailable, using
+from treadle.sandbox.backends.selection import Backend, SandboxUnavailable
 from treadle.sandbox.network.environment import environment
 from treadle.sandbox.network.policy import Destination, NetworkPolicy
 from treadle.sandbox.network.proxy import PORT, EgressProxy

@@ -20,14 +20,8 @@ import pytest
 
 from treadle.sandbox.peers import identity as peers
 from treadle.sandbox.peers import socket_owner
-from treadle.sandbox.peers.identity import (
-    GONE,
-    SETTLE_SECONDS,
-    UNKNOWN,
-    NetworkedCommands,
-    OwnerSearch,
-    PeerCheck,
-)
+from treadle.sandbox.peers.commands import SETTLE_SECONDS, NetworkedCommands
+from treadle.sandbox.peers.identity import GONE, UNKNOWN, OwnerSearch, PeerCheck
 from treadle.sandbox.peers.proc import ProcessEntry, processes
 from treadle.sandbox.peers.socket_owner import RemoteSocket, TcpEndpoint, find_socket
 

@@ -21,7 +21,7 @@ from treadle.sandbox.supervisor.delegation import _remove_stale, delegated_group
 SERVER = """
 import asyncio, json, os, sys
 from pathlib import Path
-from treadle.sandbox.supervisor import launch
+from treadle.sandbox.sandbox import Sandbox
 from treadle.sandbox.supervisor.delegation import delegated_group
 from treadle.sandbox.supervisor.client import Supervisor
 from treadle.sandbox.limits import default_limits
@@ -44,10 +44,11 @@ async def main():
     await beside.wait()
     group = delegated_group(frozenset({controller}))
     found["group"], found["after"] = str(group), own()
-    launch._supervisors.append(Supervisor(group))
+    sandbox = Sandbox()
+    sandbox.launcher._supervisor = Supervisor(group)
     printed = bytearray()
     process = await Process.start(
-        ["sh", "-c", "cat /proc/self/cgroup; setsid sleep 60 & setsid sleep 60 & wait"],
+        sandbox, ["sh", "-c", "cat /proc/self/cgroup; setsid sleep 60 & setsid sleep 60 & wait"],
         cwd="/", env=dict(os.environ), confinement=UNRESTRICTED,
         on_output=lambda _stream, data: printed.extend(data), limits=default_limits())
     while b"0::" not in printed:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.sandbox import using
 from tests.sandbox.commands import (
     PYTHON,
     SECONDS,
@@ -25,7 +26,7 @@ from tests.sandbox.commands import (
     wait_until_gone,
     workspace,
 )
-from treadle.sandbox.backends.selection import Backend, using
+from treadle.sandbox.backends.selection import Backend
 from treadle.sandbox.policy import UNRESTRICTED, Confinement
 
 # Each leaves a process that sleeps with TOKEN among its arguments, and prints a word.

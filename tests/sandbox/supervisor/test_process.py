@@ -9,6 +9,7 @@ from typing import Literal
 
 import pytest
 
+from tests.harness.sandbox import SANDBOX
 from tests.sandbox.commands import PYTHON, SECONDS, Output, run, start, workspace
 from treadle.sandbox.backends.selection import Backend
 from treadle.sandbox.policy import UNRESTRICTED, Confinement
@@ -126,6 +127,7 @@ async def test_a_hundred_megabytes_arrive_while_other_tasks_run(
             turns += 1
 
     process = await Process.start(
+        SANDBOX,
         ["head", "-c", str(size), "/dev/zero"],
         cwd="/",
         env={"PATH": os.environ["PATH"]},
@@ -237,6 +239,7 @@ async def test_terminals_work_under_every_backend(backend: Backend, ws: Path) ->
 async def test_output_is_delivered_as_it_arrives(confinement: Confinement) -> None:
     output = Output()
     process = await Process.start(
+        SANDBOX,
         ["/bin/sh", "-c", "echo one; read x; echo two"],
         cwd="/",
         env={},

@@ -24,6 +24,7 @@ from treadle.support.concurrency.tasks import BackgroundTasks
 if TYPE_CHECKING:
     from treadle.engine.mcp.connection.session import McpSession
     from treadle.engine.mcp.tokens import TokenFile
+    from treadle.sandbox.sandbox import Sandbox
 
 CLOSE_SECONDS: Final = 8.0
 MAX_PAGES: Final = 100
@@ -64,6 +65,7 @@ class ServerContext:
     cwd: str
     environ: Mapping[str, str]
     tasks: BackgroundTasks
+    sandbox: Sandbox
     tokens: TokenFile
     elicit: Elicit
     on_change: Callable[[StatusChange], None]

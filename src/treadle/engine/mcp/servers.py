@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from treadle.engine.conversation.model_context import ModelContext
     from treadle.engine.state import ThreadState
     from treadle.engine.turn import ActiveTurn
+    from treadle.sandbox.sandbox import Sandbox
 
 INSTRUCTION_TOKENS: Final = 2_000
 STARTUP_PREFIX: Final = "MCP startup failed: "
@@ -59,6 +60,7 @@ class McpServers:
         *,
         tasks: BackgroundTasks,
         home: Path,
+        sandbox: Sandbox,
         thread: ThreadState | None = None,
     ) -> None:
         self.tokens = TokenFile(home)
@@ -66,6 +68,7 @@ class McpServers:
         self.approved: set[tuple[str, str]] = set()
         self._source = source
         self._tasks = tasks
+        self._sandbox = sandbox
         self._thread = thread
         self._servers: dict[str, McpServer] = {}
         # The latest time until which the model waits for each server.
@@ -240,6 +243,7 @@ class McpServers:
             cwd=thread.settings.cwd if thread is not None else str(Path.cwd()),
             environ=self._environ(),
             tasks=self._tasks,
+            sandbox=self._sandbox,
             tokens=self.tokens,
             elicit=partial(self._elicit, name),
             on_change=partial(self._on_change, table),
@@ -305,10 +309,10 @@ def instructions(server: str, text: str) -> str:
 
 @asynccontextmanager
 async def temporary_servers(
-    source: McpSource, *, tasks: BackgroundTasks, home: Path
+    source: McpSource, *, tasks: BackgroundTasks, home: Path, sandbox: Sandbox
 ) -> AsyncIterator[McpServers]:
     """The configured servers, started for the duration of the block."""
-    servers = McpServers(source, tasks=tasks, home=home)
+    servers = McpServers(source, tasks=tasks, home=home, sandbox=sandbox)
     servers.start()
     try:
         yield servers

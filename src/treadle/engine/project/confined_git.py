@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from treadle.sandbox.boundary import Boundary
     from treadle.sandbox.limits import CommandLimits
     from treadle.sandbox.policy import Confinement
+    from treadle.sandbox.sandbox import Sandbox
 
 GIT_SECONDS: Final = 10.0
 MAX_ANSWER: Final = 64 * 1024
@@ -42,8 +43,11 @@ class GitUnavailable(Exception):
 class ConfinedGit:
     """Git in one folder, in the read-only sandbox without network."""
 
-    def __init__(self, boundary: Boundary, cwd: str, limits: CommandLimits | None = None) -> None:
+    def __init__(
+        self, sandbox: Sandbox, boundary: Boundary, cwd: str, limits: CommandLimits | None = None
+    ) -> None:
         self.cwd: Final = cwd
+        self._sandbox = sandbox
         self._boundary = boundary
         self._limits = limits
 
@@ -67,6 +71,7 @@ class ConfinedGit:
 
         try:
             process = await Process.start(
+                self._sandbox,
                 [*_GIT, *arguments],
                 cwd=self.cwd,
                 env=self._environment(os.environ, confinement),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from treadle.sandbox.limits import CommandLimits
     from treadle.sandbox.network.proxy import EgressProxy
     from treadle.sandbox.process import Process
+    from treadle.sandbox.sandbox import Sandbox
 
 _STORE_SECONDS: Final = 5.0
 ABORTED: Final = -1
@@ -92,6 +93,7 @@ class CommandRun:
 
     async def start(
         self,
+        sandbox: Sandbox,
         argv: Sequence[str],
         *,
         cwd: str,
@@ -116,6 +118,7 @@ class CommandRun:
         self.exited.clear()
         self.is_terminal = size is not None
         self.process = await Process.start(
+            sandbox,
             argv,
             cwd=cwd,
             env=env,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from treadle.engine.events.log import EventLog
 from treadle.engine.terminals.output_file import FOLDER, make_room
 from treadle.protocol import notifications as n
 from treadle.protocol.error import ConfigWarningNotification
-from treadle.sandbox.backends.selection import known_gaps, prepare
+
+if TYPE_CHECKING:
+    from treadle.sandbox.sandbox import Sandbox
 
 SUMMARY: Final = "The sandbox has gaps on this machine because bubblewrap does not work here."
 ADVICE: Final = (
@@ -20,19 +22,19 @@ ADVICE: Final = (
 )
 
 
-def sandbox_warning() -> ConfigWarningNotification | None:
+def sandbox_warning(sandbox: Sandbox) -> ConfigWarningNotification | None:
     """A warning about the gaps of the selected backend, if there are any."""
-    gaps = known_gaps()
+    gaps = sandbox.gaps
     if not gaps:
         return None
     details = "\n".join([*(f"- {gap}" for gap in gaps), ADVICE])
     return ConfigWarningNotification(summary=SUMMARY, details=details)
 
 
-async def make_ready(home: Path, broadcasts: EventLog) -> None:
+async def make_ready(sandbox: Sandbox, home: Path, broadcasts: EventLog) -> None:
     """Prepare the sandbox before the first command needs it, and broadcast a warning of gaps."""
-    await prepare()
-    warning = sandbox_warning()
+    await sandbox.prepare()
+    warning = sandbox_warning(sandbox)
     if warning is not None:
         broadcasts.publish(n.CONFIG_WARNING, warning)
     await asyncio.to_thread(make_room, home / FOLDER)

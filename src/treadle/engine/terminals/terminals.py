@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from treadle.sandbox.limits import CommandLimits
     from treadle.sandbox.network.proxy import EgressProxy
     from treadle.sandbox.process import Process
+    from treadle.sandbox.sandbox import Sandbox
 
 MAX_SESSIONS: Final = 64
 # The most recently used sessions are never removed to make room.
@@ -37,8 +38,9 @@ _MAX_FREE: Final = 64
 class Terminals:
     """Owns the commands of one thread."""
 
-    def __init__(self, tasks: BackgroundTasks) -> None:
+    def __init__(self, tasks: BackgroundTasks, sandbox: Sandbox) -> None:
         self._tasks = tasks
+        self._sandbox = sandbox
         self._running: dict[CommandRun, None] = {}
         # Commands that the model can refer to: running, or ended without the model's knowledge.
         self._sessions: dict[int, CommandRun] = {}
@@ -69,6 +71,7 @@ class Terminals:
         """
         run.turn.check_storable()
         process = await run.start(
+            self._sandbox,
             argv,
             cwd=cwd,
             env=env,

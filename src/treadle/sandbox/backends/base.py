@@ -12,7 +12,7 @@ from treadle.sandbox.backends.selection import BackendName, SandboxUnavailable
 from treadle.sandbox.policy import Confinement
 from treadle.sandbox.supervisor.child import Descriptors, RunningCommand
 from treadle.sandbox.supervisor.client import Confined
-from treadle.sandbox.supervisor.launch import launch_direct, launch_kept
+from treadle.sandbox.supervisor.launch import CommandLauncher
 from treadle.support.files.descriptors import inherited_limit
 
 _FIX_LINK: Final = "replace it by a folder, or run the command without a sandbox"
@@ -46,6 +46,7 @@ class Bubblewrap:
         env: Mapping[str, str],
         confinement: Confinement,
         fds: Descriptors,
+        launcher: CommandLauncher,
     ) -> RunningCommand:
         """Start a command in its own namespaces."""
         try:
@@ -62,7 +63,7 @@ class Bubblewrap:
             raise SandboxUnavailable(str(error), _FIX_LINK) from error
         try:
             _check_descriptors(len(wrapped.placeholders) + len(wrapped.descriptors))
-            child = await launch_kept(
+            child = await launcher.launch_supervised(
                 wrapped.argv,
                 cwd="/",
                 env=bubblewrap.outer_environment(env),
@@ -123,6 +124,7 @@ class Landlock:
         env: Mapping[str, str],
         confinement: Confinement,
         fds: Descriptors,
+        launcher: CommandLauncher,
     ) -> RunningCommand:
         """Start a command that applies the rules before it runs."""
         if confinement.has_gate:
@@ -130,7 +132,9 @@ class Landlock:
         ruleset = landlock.ruleset(confinement, protects=self.protects)
         try:
             confined = Confined(ruleset, landlock.filter_program(confinement))
-            return await launch_kept(argv, cwd=cwd, env=env, fds=fds, confined=confined, ends=True)
+            return await launcher.launch_supervised(
+                argv, cwd=cwd, env=env, fds=fds, confined=confined, ends=True
+            )
         finally:
             os.close(ruleset)
 
@@ -150,9 +154,10 @@ class Seatbelt:
         env: Mapping[str, str],
         confinement: Confinement,
         fds: Descriptors,
+        launcher: CommandLauncher,
     ) -> RunningCommand:
         """Start a command under a generated profile."""
         if confinement.has_gate:
             raise SandboxUnavailable(_NO_GATE, _FIX_GATE)
         wrapped = seatbelt.arguments(argv, confinement)
-        return launch_direct(wrapped, cwd=cwd, env=env, fds=fds)
+        return launcher.launch_direct(wrapped, cwd=cwd, env=env, fds=fds)

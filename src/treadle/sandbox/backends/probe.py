@@ -24,6 +24,7 @@ from treadle.sandbox.backends.seccomp import UnknownMachine
 from treadle.sandbox.backends.selection import Backend, BackendName, SandboxUnavailable
 from treadle.sandbox.policy import Confinement, WritableRoot
 from treadle.sandbox.supervisor.child import Descriptors
+from treadle.sandbox.supervisor.launch import CommandLauncher
 from treadle.support.files.descriptors import is_shortage
 
 _SECONDS: Final = 20.0
@@ -68,16 +69,18 @@ class ProbeResult:
     fix: str = ""
 
 
-async def findings(*, landlock_protects: bool = False) -> AsyncIterator[ProbeResult]:
+async def findings(
+    launcher: CommandLauncher, *, landlock_protects: bool = False
+) -> AsyncIterator[ProbeResult]:
     """Test one backend after the other, the best first."""
     if sys.platform == "darwin":
-        yield await _try(Seatbelt())
+        yield await _try(launcher, Seatbelt())
     else:
-        yield await _bubblewrap()
-        yield await _landlock(protects=landlock_protects)
+        yield await _bubblewrap(launcher)
+        yield await _landlock(launcher, protects=landlock_protects)
 
 
-async def _bubblewrap() -> ProbeResult:
+async def _bubblewrap(launcher: CommandLauncher) -> ProbeResult:
     program = find_bubblewrap()
     if program is None:
         reason, fix = explain_bubblewrap("")
@@ -85,10 +88,10 @@ async def _bubblewrap() -> ProbeResult:
     found = ProbeResult("bubblewrap")
     has_bind_fd = True
     for flavour in _flavours():
-        found = await _try(Bubblewrap(program, replace(flavour, has_bind_fd=has_bind_fd)))
+        found = await _try(launcher, Bubblewrap(program, replace(flavour, has_bind_fd=has_bind_fd)))
         if has_bind_fd and "--bind-fd" in found.reason:
             has_bind_fd = False
-            found = await _try(Bubblewrap(program, replace(flavour, has_bind_fd=False)))
+            found = await _try(launcher, Bubblewrap(program, replace(flavour, has_bind_fd=False)))
         if found.backend is not None:
             return found
     reason, fix = explain_bubblewrap(found.reason)
@@ -103,22 +106,22 @@ def _flavours() -> Iterator[NamespaceSupport]:
         yield NamespaceSupport(has_user=False)
 
 
-async def _landlock(*, protects: bool) -> ProbeResult:
+async def _landlock(launcher: CommandLauncher, *, protects: bool) -> ProbeResult:
     try:
         landlock.version()
     except landlock.LandlockMissing as error:
         reason, fix = explain_landlock(str(error))
         return ProbeResult("landlock", reason=reason, fix=fix)
-    found = await _try(Landlock(protects))
+    found = await _try(launcher, Landlock(protects))
     if found.backend is None:
         reason, fix = explain_landlock(found.reason)
         return ProbeResult("landlock", refused=found.refused, reason=reason, fix=fix)
     return found
 
 
-async def _try(backend: Backend) -> ProbeResult:
+async def _try(launcher: CommandLauncher, backend: Backend) -> ProbeResult:
     try:
-        worked, complaint = await _attempt(backend)
+        worked, complaint = await _attempt(launcher, backend)
     except (OSError, TimeoutError, SandboxUnavailable, UnknownMachine) as error:
         if is_shortage(error):
             raise  # this is not about the backend, and the next one may be weaker
@@ -136,7 +139,7 @@ async def _try(backend: Backend) -> ProbeResult:
     return ProbeResult(backend.name, backend, refused, backend.gaps)
 
 
-async def _attempt(backend: Backend) -> tuple[set[str], str]:
+async def _attempt(launcher: CommandLauncher, backend: Backend) -> tuple[set[str], str]:
     """Run the attempts in a sandbox; return those that succeeded, and the error output."""
     with ExitStack() as stack:
         inside, outside = _folders(stack)
@@ -153,6 +156,7 @@ async def _attempt(backend: Backend) -> tuple[set[str], str]:
             env={k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"},
             confinement=Confinement((WritableRoot(inside, (f"{inside}/.codex",)),)),
             fds=Descriptors(null, output.fileno(), complaints.fileno()),
+            launcher=launcher,
         )
         try:
             async with asyncio.timeout(_SECONDS):

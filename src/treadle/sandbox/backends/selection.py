@@ -1,13 +1,15 @@
-"""Selects the backend for this machine, once, by testing."""
+"""The interface of the backends, and the selection of one by testing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import Literal, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from treadle.sandbox.policy import Confinement
 from treadle.sandbox.supervisor.child import Descriptors, RunningCommand
+
+if TYPE_CHECKING:
+    from treadle.sandbox.supervisor.launch import CommandLauncher
 
 BackendName = Literal["bubblewrap", "landlock", "seatbelt", "none"]
 
@@ -42,6 +44,7 @@ class Backend(Protocol):
         env: Mapping[str, str],
         confinement: Confinement,
         fds: Descriptors,
+        launcher: CommandLauncher,
     ) -> RunningCommand:
         """Start a confined command.
 
@@ -52,59 +55,20 @@ class Backend(Protocol):
         ...
 
 
-_chosen: list[Backend] = []
-_wishes: dict[str, bool] = {"landlock_protects": False}
-
-
-def wish(*, landlock_protects: bool) -> None:
-    """Set the options of backends; call this before the first command."""
-    _wishes["landlock_protects"] = landlock_protects
-
-
-def known_gaps() -> tuple[str, ...]:
-    """What commands can still do under the selected backend; empty before the selection."""
-    return _chosen[0].gaps if _chosen else ()
-
-
-@contextmanager
-def using(backend: Backend) -> Iterator[None]:
-    """Use this backend for a while, regardless of the selection."""
-    before = _chosen[:]
-    _chosen[:] = [backend]
-    try:
-        yield
-    finally:
-        _chosen[:] = before
-
-
-async def prepare() -> None:
-    """Do in advance what the first command would wait for; ignores failures."""
-    from treadle.sandbox.supervisor.launch import HAS_SUPERVISOR, start_supervisor
-
-    with suppress(SandboxUnavailable, OSError):
-        if HAS_SUPERVISOR:
-            start_supervisor()
-        await find_backend()
-
-
-async def find_backend() -> Backend:
-    """Return the best working backend; if none works, test again on the next call.
+async def select_backend(launcher: CommandLauncher, *, landlock_protects: bool) -> Backend:
+    """Return the best backend that works on this machine.
 
     Raises:
         SandboxUnavailable: no backend works.
         OSError: no descriptor is available for the tests.
     """
-    if not _chosen:
-        from treadle.sandbox.backends.probe import findings
+    from treadle.sandbox.backends.probe import findings
 
-        causes = []
-        async for finding in findings(**_wishes):
-            if finding.backend is not None:
-                _chosen.append(finding.backend)
-                break
-            causes.append(finding)
-        else:
-            reason = "; ".join(f"{cause.name}: {cause.reason}" for cause in causes)
-            fix = next((cause.fix for cause in causes if cause.fix), "")
-            raise SandboxUnavailable(f"no sandbox works here ({reason})", fix)
-    return _chosen[0]
+    failures = []
+    async for finding in findings(launcher, landlock_protects=landlock_protects):
+        if finding.backend is not None:
+            return finding.backend
+        failures.append(finding)
+    reason = "; ".join(f"{failure.name}: {failure.reason}" for failure in failures)
+    fix = next((failure.fix for failure in failures if failure.fix), "")
+    raise SandboxUnavailable(f"no sandbox works here ({reason})", fix)

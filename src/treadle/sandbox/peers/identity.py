@@ -14,17 +14,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import math
 import os
 import select
 import socket
 import struct
-import time
 from contextlib import suppress
-from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING, Final, Literal
 
+from treadle.sandbox.peers.commands import NetworkedCommands
 from treadle.sandbox.peers.proc import ProcessEntry, parent, processes
 from treadle.support.concurrency.workers import Workers
 
@@ -43,12 +41,6 @@ UNKNOWN: Final = (
 MAX_LOOKS: Final = 4
 """How many peers are checked at once; more of them wait."""
 
-SETTLE_SECONDS: Final = 10.0
-"""How long the kernel may keep the sockets of a command that has ended.
-
-It collects sockets in unreceived messages in the background.
-"""
-
 Owner = Literal["client", "command", "gone", "unknown"]
 
 _REASONS: Final[dict[Owner, str]] = {"command": REFUSED, "gone": GONE, "unknown": UNKNOWN}
@@ -57,44 +49,10 @@ _CREDENTIALS: Final = struct.Struct("=iII")
 _MOST_ANCESTORS: Final = 1_000
 
 
-@dataclass
-class NetworkedCommands:
-    """The sandboxed commands of this process that share the network of the machine."""
-
-    # The process ids of all supervisors that this process has started.
-    supervisors: list[int] = field(default_factory=list)
-    running: int = 0
-    have_run: bool = False
-    # When the last one ended, by the monotonic clock.
-    last_end: float = -math.inf
-    # Whether a command could have escaped its guard: only namespaces rule that out.
-    may_have_fled: bool = False
-
-    def on_start(self, *, is_in_namespaces: bool) -> None:
-        """Record a command before it starts."""
-        self.have_run = True
-        self.running += 1
-        self.may_have_fled |= not is_in_namespaces
-
-    def on_end(self) -> None:
-        """Record that a command has ended, with everything that it started."""
-        self.running -= 1
-        self.last_end = time.monotonic()
-
-    def can_have_opened(self, accepted_at: float) -> bool:
-        """Return whether a connection accepted at this time can be from a command."""
-        has_just_ended = self.last_end >= accepted_at - SETTLE_SECONDS
-        return self.running > 0 or self.may_have_fled or has_just_ended
-
-
-NETWORKED: Final = NetworkedCommands()
-"""The commands of this process."""
-
-
 class PeerCheck:
     """Checks the peers of the listeners of one server."""
 
-    def __init__(self, commands: NetworkedCommands = NETWORKED) -> None:
+    def __init__(self, commands: NetworkedCommands) -> None:
         self._commands = commands
         self._workers = Workers("peers", MAX_LOOKS)
         self._search = OwnerSearch(commands)

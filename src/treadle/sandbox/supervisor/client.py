@@ -29,6 +29,7 @@ MOST_AT_ONCE: Final = 250
 _MORE_FOLLOW: Final = b"+"
 _FORGET: Final = b"0"
 _LOST: Final = 137
+_END_SECONDS: Final = 1.0
 _PAUSES: Final = (0.01, 0.05, 0.2, 0.5, 1.0)
 
 
@@ -199,15 +200,37 @@ class Supervisor:
             if not self._is_closed:
                 loop.remove_writer(self._fd)
 
+    async def end(self) -> None:
+        """Disconnect, and wait for the process, which ends then; not for longer than a second."""
+        self._disconnect()
+        loop = asyncio.get_running_loop()
+        ended = loop.create_future()
+        try:
+            pidfd = os.pidfd_open(self.pid)
+        except OSError:
+            return
+        try:
+            loop.add_reader(pidfd, _settle, ended)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended, _END_SECONDS)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self.pid, os.WNOHANG)  # noqa: ASYNC222 - does not wait
+        finally:
+            loop.remove_reader(pidfd)
+            os.close(pidfd)
+
     def close(self) -> None:
         """Disconnect; running commands stay under their guards."""
+        self._disconnect()
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
+    def _disconnect(self) -> None:
         self._is_closed = True
         if self._room is not None:
             self._room.get_loop().remove_writer(self._fd)
             _settle(self._room)
         os.close(self._fd)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, 0)
 
 
 class _Line:

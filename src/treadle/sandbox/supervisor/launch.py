@@ -1,4 +1,4 @@
-"""Starts a command: under a supervisor, or as a direct child where there is none."""
+"""Starts commands: under a supervisor, or as direct children where there is none."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from typing import Final
 
 from treadle.sandbox.backends.placeholders import Placeholder
 from treadle.sandbox.paths import find_program
-from treadle.sandbox.peers.identity import NETWORKED
-from treadle.sandbox.policy import Confinement
+from treadle.sandbox.peers.commands import NetworkedCommands
 from treadle.sandbox.supervisor.child import Descriptors, RunningCommand
 from treadle.sandbox.supervisor.client import Confined, Supervisor, SupervisorGone
 from treadle.sandbox.supervisor.delegation import delegated_group
@@ -24,42 +23,96 @@ from treadle.sandbox.supervisor.delegation import delegated_group
 HAS_SUPERVISOR: Final = os.uname().sysname == "Linux"
 """Whether this system lets a process track all of its descendants."""
 
-_supervisors: list[Supervisor] = []
 
+class CommandLauncher:
+    """Starts commands under one supervisor, which it starts when needed and replaces if it dies."""
 
-async def launch(
-    argv: Sequence[str],
-    *,
-    cwd: str,
-    env: Mapping[str, str],
-    confinement: Confinement,
-    fds: Descriptors,
-) -> RunningCommand:
-    """Start a command with its confinement.
+    def __init__(self, networked: NetworkedCommands) -> None:
+        self._networked = networked
+        self._supervisor: Supervisor | None = None
 
-    Raises:
-        SandboxUnavailable: it should be confined, and no backend can do that.
-        OSError: the command or its folder is missing or inaccessible.
-    """
-    if confinement.is_unrestricted:
+    def start_supervisor(self) -> Supervisor:
+        """Return the supervisor; start it for the first command."""
+        if self._supervisor is None:
+            # First: the supervisor starts in the cgroup of this process.
+            self._supervisor = Supervisor(delegated_group())
+            self._networked.supervisors.append(self._supervisor.pid)
+        return self._supervisor
+
+    async def launch_supervised(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        fds: Descriptors,
+        confined: Confined | None = None,
+        inherited: Sequence[int] = (),
+        placeholders: Sequence[Placeholder] = (),
+        ends: bool = False,
+    ) -> RunningCommand:
+        """Start a command under the supervisor, or under a new one if it was killed."""
+        supervisor = self.start_supervisor()
+        start = partial(
+            Supervisor.launch,
+            argv=argv,
+            cwd=cwd,
+            env=env,
+            fds=fds,
+            confined=confined,
+            inherited=inherited,
+            placeholders=placeholders,
+            ends=ends,
+        )
+        try:
+            return await start(supervisor)
+        except SupervisorGone:
+            # Another caller may have noticed first, and started a new one.
+            if supervisor is self._supervisor:
+                self._supervisor = None
+                supervisor.close()
+            return await start(self.start_supervisor())
+
+    async def launch_unrestricted(
+        self, argv: Sequence[str], *, cwd: str, env: Mapping[str, str], fds: Descriptors
+    ) -> RunningCommand:
+        """Start a command without a sandbox."""
         if HAS_SUPERVISOR:
-            return await launch_kept(argv, cwd=cwd, env=env, fds=fds)
-        return launch_direct(argv, cwd=cwd, env=env, fds=fds)
-    from treadle.sandbox.backends.selection import find_backend
+            return await self.launch_supervised(argv, cwd=cwd, env=env, fds=fds)
+        return self.launch_direct(argv, cwd=cwd, env=env, fds=fds)
 
-    require(argv[0], cwd=cwd, env=env)
-    backend = await find_backend()
-    start = partial(backend.launch, argv, cwd=cwd, env=env, confinement=confinement, fds=fds)
-    if not confinement.network or not HAS_SUPERVISOR:
-        return await start()
-    NETWORKED.on_start(is_in_namespaces=backend.name == "bubblewrap")
-    try:
-        child = await start()
-    except BaseException:
-        NETWORKED.on_end()
-        raise
-    child.exited.add_done_callback(lambda _exited: NETWORKED.on_end())
-    return child
+    @staticmethod
+    def launch_direct(
+        argv: Sequence[str],
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        fds: Descriptors,
+    ) -> RunningCommand:
+        """Start a command as a child in its own process group, which `kill` ends."""
+        process = subprocess.Popen(
+            argv,
+            stdin=fds.stdin,
+            stdout=fds.stdout,
+            stderr=fds.stderr,
+            cwd=cwd,
+            env=env,
+            start_new_session=True,
+        )
+        exited = _watch(process)
+
+        def kill() -> None:
+            if not exited.done():
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+
+        return RunningCommand(process.pid, exited, kill)
+
+    async def close(self) -> None:
+        """End the supervisor; commands that still run are killed when their pipes are closed."""
+        supervisor, self._supervisor = self._supervisor, None
+        if supervisor is not None:
+            await supervisor.end()
 
 
 def require(program: str, *, cwd: str, env: Mapping[str, str]) -> None:
@@ -72,76 +125,6 @@ def require(program: str, *, cwd: str, env: Mapping[str, str]) -> None:
         raise FileNotFoundError(ENOENT, os.strerror(ENOENT), cwd)
     if find_program(program, cwd=cwd, path=env.get("PATH", os.defpath)) is None:
         raise FileNotFoundError(ENOENT, os.strerror(ENOENT), program)
-
-
-def start_supervisor() -> Supervisor:
-    """Return the supervisor of this process; start it for the first command."""
-    if not _supervisors:
-        # First: the supervisor starts in the cgroup of this process.
-        _supervisors.append(Supervisor(delegated_group()))
-        NETWORKED.supervisors.append(_supervisors[0].pid)
-    return _supervisors[0]
-
-
-async def launch_kept(
-    argv: Sequence[str],
-    *,
-    cwd: str,
-    env: Mapping[str, str],
-    fds: Descriptors,
-    confined: Confined | None = None,
-    inherited: Sequence[int] = (),
-    placeholders: Sequence[Placeholder] = (),
-    ends: bool = False,
-) -> RunningCommand:
-    """Start a command under the supervisor of this process, or a new one if it was killed."""
-    supervisor = start_supervisor()
-    start = partial(
-        Supervisor.launch,
-        argv=argv,
-        cwd=cwd,
-        env=env,
-        fds=fds,
-        confined=confined,
-        inherited=inherited,
-        placeholders=placeholders,
-        ends=ends,
-    )
-    try:
-        return await start(supervisor)
-    except SupervisorGone:
-        # Another caller may have noticed first, and started a new one.
-        if supervisor in _supervisors:
-            _supervisors.remove(supervisor)
-            supervisor.close()
-        return await start(start_supervisor())
-
-
-def launch_direct(
-    argv: Sequence[str],
-    *,
-    cwd: str,
-    env: Mapping[str, str],
-    fds: Descriptors,
-) -> RunningCommand:
-    """Start a command as a child in its own process group, which `kill` ends."""
-    process = subprocess.Popen(
-        argv,
-        stdin=fds.stdin,
-        stdout=fds.stdout,
-        stderr=fds.stderr,
-        cwd=cwd,
-        env=env,
-        start_new_session=True,
-    )
-    exited = _watch(process)
-
-    def kill() -> None:
-        if not exited.done():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-
-    return RunningCommand(process.pid, exited, kill)
 
 
 def _watch(process: subprocess.Popen[bytes]) -> asyncio.Future[int]:

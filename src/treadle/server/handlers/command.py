@@ -270,6 +270,7 @@ async def _start(
         effective = session.server.configuration.effective(cwd)
         confinement, environ, proxy = _execution_context(session, params, cwd, effective)
         command.process = await Process.start(
+            session.server.sandbox,
             params.command,
             cwd=cwd,
             env=environ,

@@ -245,14 +245,14 @@ async def _log_in(
 @asynccontextmanager
 async def _servers(server: Server, thread_id: str | None) -> AsyncIterator[McpServers]:
     """Yield the servers of a thread, or temporary ones from the configuration."""
-    threads = server.threads
+    services = server.threads.services
     if thread_id is not None:
-        servers = threads.get(thread_id).mcp
+        servers = server.threads.get(thread_id).mcp
         servers.start()
         yield servers
         return
     async with temporary_servers(
-        threads.services.mcp, tasks=threads.services.tasks, home=threads.services.home
+        services.mcp, tasks=services.tasks, home=services.home, sandbox=services.sandbox
     ) as servers:
         yield servers
 

@@ -41,8 +41,9 @@ async def review_start(
     thread = server.threads.get(params.thread_id)
     settings = thread.settings
     effective = server.configuration.effective(settings.cwd)
-    server.threads.services.prepare_sandbox()
-    git = ConfinedGit(server.threads.services.boundary, settings.cwd, effective.command_limits())
+    services = server.threads.services
+    services.prepare_sandbox()
+    git = ConfinedGit(services.sandbox, services.boundary, settings.cwd, effective.command_limits())
     task = await resolve(params.target, git)
     if params.delivery == "detached":
         thread = await _copy(ctx.session, thread)

@@ -209,6 +209,7 @@ class McpSession:
         reading, writing = await stack.enter_async_context(
             open_streams(
                 self._config,
+                sandbox=self._context.sandbox,
                 cwd=self._context.cwd,
                 environ=self._context.environ,
                 auth=self._auth(),

@@ -36,6 +36,7 @@ from treadle.engine.mcp.connection.limits import (
 from treadle.engine.mcp.connection.notes import Notes
 from treadle.sandbox.policy import UNRESTRICTED
 from treadle.sandbox.process import Process
+from treadle.sandbox.sandbox import Sandbox
 from treadle.support.concurrency.workers import Workers
 from treadle.support.files.programs import find_on_path
 
@@ -54,7 +55,7 @@ GRACE_SECONDS: Final = 0.5
 
 @asynccontextmanager
 async def over_stdio(
-    config: ServerConfig, cwd: str, environ: Mapping[str, str], notes: Notes
+    sandbox: Sandbox, config: ServerConfig, cwd: str, environ: Mapping[str, str], notes: Notes
 ) -> AsyncIterator[tuple[Reading, Writing]]:
     """Run a server for the duration of the block.
 
@@ -64,6 +65,7 @@ async def over_stdio(
     env = config.environment(environ)
     lines = _Lines(notes)
     process = lines.process = await Process.start(
+        sandbox,
         [_program(config, env, cwd), *config.args],
         cwd=_folder(config, cwd),
         env=env,

@@ -25,6 +25,7 @@ from treadle.engine.mcp.connection.notes import Notes
 from treadle.engine.mcp.connection.requests import error_text, recording_hook
 from treadle.engine.mcp.connection.stdio import Incoming, over_stdio
 from treadle.engine.mcp.server import McpError
+from treadle.sandbox.sandbox import Sandbox
 from treadle.support.text.urls import without_secrets
 
 CONNECT_SECONDS: Final = 30.0
@@ -38,6 +39,7 @@ Streams = tuple[ReadStream[Incoming], WriteStream[SessionMessage]]
 def open_streams(
     config: ServerConfig,
     *,
+    sandbox: Sandbox,
     cwd: str,
     environ: Mapping[str, str],
     auth: httpx2.Auth | None,
@@ -46,7 +48,7 @@ def open_streams(
     """Connect to a server; the process or the connection ends with the block."""
     if config.url is not None:
         return _over_http(config, config.url, environ, auth, notes)
-    return over_stdio(config, cwd, environ, notes)
+    return over_stdio(sandbox, config, cwd, environ, notes)
 
 
 @asynccontextmanager
