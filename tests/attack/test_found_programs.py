@@ -15,7 +15,7 @@ from tests.sandbox.commands import names
 from treadle.client._runtime.find import find_command
 from treadle.client.async_client import AsyncClient
 from treadle.client.errors import ServerUnavailable
-from treadle.sandbox.backends.bubblewrap import find_bubblewrap
+from treadle.sandbox.backends.bubblewrap_program import find_bubblewrap
 from treadle.sandbox.opened_roots import OpenedRoots
 from treadle.support.files.programs import find_on_path
 from treadle.unattended import ServerNotFound, Session, SessionOptions

@@ -15,7 +15,7 @@ import treadle
 from treadle.config.configuration import Configuration
 from treadle.config.effective import EffectiveConfig
 from treadle.config.file import ConfigError, Overrides
-from treadle.sandbox.backends.bubblewrap import find_bubblewrap
+from treadle.sandbox.backends.bubblewrap_program import find_bubblewrap
 from treadle.sandbox.backends.probe import ProbeResult, findings
 from treadle.sandbox.sandbox import Sandbox
 from treadle.server.handshake import home_folder

@@ -148,7 +148,7 @@ class Connection(Generic[S]):
         """Lift the limits for strangers: the peer has sent `initialize`."""
         guarded, self._guarded = self._guarded, None
         if guarded is not None:
-            self._outbound.limit = MAX_OUTBOUND_BYTES
+            self._outbound.set_limit(MAX_OUTBOUND_BYTES)
             guarded.introduce()
 
     def finish(self, farewell: Callable[[], Awaitable[None]] | None = None) -> None:

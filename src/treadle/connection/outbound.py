@@ -25,7 +25,7 @@ class Outbound:
         *,
         send_now: Callable[[bytes], bool] | None = None,
     ) -> None:
-        self.limit = limit
+        self._limit = limit
         # Writes a frame at once if there is room for it; only while the queue is empty.
         self._send_now = send_now
         self._is_sending = False
@@ -36,6 +36,10 @@ class Outbound:
         self._room.set()
         self._closed = False
 
+    def set_limit(self, limit: int) -> None:
+        """Set how many bytes may wait to be sent."""
+        self._limit = limit
+
     def put(self, frame: bytes) -> None:
         """Queue one frame; after `close` it is discarded."""
         if self._closed:
@@ -45,7 +49,7 @@ class Outbound:
             return
         self._frames.append(frame)
         self._size += len(frame)
-        if self._size >= self.limit:
+        if self._size >= self._limit:
             self._room.clear()
         self._wake.set()
 
@@ -80,5 +84,5 @@ class Outbound:
                 await transport.send(frames)
                 self._is_sending = False
                 self._size -= size
-                if self._size < self.limit:
+                if self._size < self._limit:
                     self._room.set()

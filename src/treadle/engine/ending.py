@@ -31,7 +31,7 @@ def end_turn(thread: LoadedThread, turn: ActiveTurn, step: Step, error: TurnErro
     """
     if turn.is_suspended:
         turn.ended.set()
-        thread.state.turn = None
+        thread.state.set_turn(None)
         return
     turn.is_ending = True
     turn.run_actions("at_end")

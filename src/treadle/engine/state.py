@@ -103,6 +103,14 @@ class ThreadState:
         """Return the settings of a turn: the thread's, with the turn's own changes."""
         return replace(self.settings, **turn.changes) if turn.changes else self.settings
 
+    def set_settings(self, settings: RunSettings) -> None:
+        """Set the settings of later turns."""
+        self.settings = settings
+
+    def set_turn(self, turn: ActiveTurn | None) -> None:
+        """Set or clear the active turn."""
+        self.turn = turn
+
     def update_meta(self, **fields: object) -> None:
         """Change fields of the metadata; what is stored of them is up to the caller."""
         self.meta = msgspec.structs.replace(self.meta, **fields)

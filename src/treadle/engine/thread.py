@@ -208,7 +208,7 @@ class LoadedThread:
     def drop(self, turn: ActiveTurn) -> None:
         """Forget a turn that no client has received."""
         if self.turn is turn:
-            self.state.turn = None
+            self.state.set_turn(None)
         turn.ended.set()
 
     def _earlier_turn(self, turn_id: str) -> TurnSnapshot:
@@ -297,7 +297,7 @@ class LoadedThread:
             turn.output_schema = params.output_schema
             turn.adjust(service_tier=params.service_tier_for_turn)
             turn.budget = params.budget
-        self.state.turn = turn
+        self.state.set_turn(turn)
         return turn
 
     def _start(self, turn: ActiveTurn) -> None:
@@ -327,7 +327,7 @@ class LoadedThread:
 
     def continue_turn(self, turn: ActiveTurn, calls: Sequence[ToolCall]) -> None:
         """Continue a turn of an earlier server by repeating the calls that wait for answers."""
-        self.state.turn = turn
+        self.state.set_turn(turn)
         self.usage.open_turn(turn.budget)
         self.state.set_status(ActiveThreadStatus(active_flags=[]))
         self._run(turn, AgentLoop(self, turn, calls))
@@ -352,7 +352,7 @@ class LoadedThread:
 
     def turn_ended(self, turn: ActiveTurn) -> None:
         """Get ready for the next turn; start it if there is an active goal."""
-        self.state.turn = None
+        self.state.set_turn(None)
         self.usage.close_turn()
         self.context.flush_notes()
         self._owner.on_turn_ended(self, turn)
@@ -374,7 +374,7 @@ class LoadedThread:
     def update_settings(self, settings: RunSettings) -> None:
         """Set the settings of later turns, and publish them if they changed."""
         if settings != self.settings:
-            self.state.settings = settings
+            self.state.set_settings(settings)
             params = ThreadSettingsUpdatedNotification(self.id, settings.to_protocol())
             self.log.publish(n.THREAD_SETTINGS_UPDATED, params)
             self._owner.on_settings_changed(self)

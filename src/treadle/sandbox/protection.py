@@ -213,7 +213,7 @@ def server_protection(
     environ: Mapping[str, str] = os.environ,
 ) -> Protection:
     """Return what the server in this process protects: homes, settings, code and sockets."""
-    from treadle.sandbox.backends.bubblewrap import find_bubblewrap
+    from treadle.sandbox.backends.bubblewrap_program import find_bubblewrap
     from treadle.support.listeners import OWN_LISTENERS
 
     closed, reserved = code_paths()

@@ -54,10 +54,11 @@ class ThreadReader:
     def load(self) -> LoadedRollout:
         """Return the thread, with what its next writer needs."""
         loaded = self._file.load()
-        meta = loaded.stored.meta
+        stored = loaded.stored
+        meta = stored.meta
         if not self._is_begun:
             self._name, self._is_begun = self._name_of(meta.id), True
-        loaded.stored.meta = msgspec.structs.replace(
+        stored.meta = msgspec.structs.replace(
             meta,
             name=meta.name if self._name is None else self._name[0],
             archived=self._file.path.parent.name == ARCHIVED,

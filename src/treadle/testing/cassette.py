@@ -41,6 +41,10 @@ class RecordedExchange(Struct):
     request: RecordedRequest
     response: RecordedResponse
 
+    def finish(self, *, is_cut: bool) -> None:
+        """Record whether the response ended early."""
+        self.response = msgspec.structs.replace(self.response, is_cut=is_cut)
+
 
 class Cassette(Struct):
     """Exchanges, in the order of their requests."""

@@ -125,7 +125,7 @@ class Recorder(Provider):
     def _finish(self, slot: int, *, is_cut: bool) -> None:
         exchange = self._slots[slot]
         if exchange is not None:
-            exchange.response.is_cut = is_cut
+            exchange.finish(is_cut=is_cut)
         Cassette([each for each in self._slots if each is not None]).write(self.path)
 
     def _open(self) -> ClientSession:

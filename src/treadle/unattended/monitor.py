@@ -43,6 +43,10 @@ class Monitor:
         self._is_shared = is_shared
         self._block = block
 
+    def set_thread(self, thread_id: str) -> None:
+        """Set the thread whose events the monitor reports."""
+        self.thread_id = thread_id
+
     @property
     def session_id(self) -> str | None:
         """`<thread>-<turn>`, once both are known."""

@@ -192,7 +192,7 @@ class _Run:
         if self._idle >= self._plan.max_idle_turns:
             error = NoProgress(self._idle)
             error.report = report
-            self._state.blocked = str(error.kind)
+            self._state.block(str(error.kind))
             self._save()
             raise error
         return None
@@ -246,9 +246,8 @@ class _Run:
         await call_back(callback, event)
 
     def _save(self) -> None:
-        self._state.usage = self._used()
-        if self._session is not None:
-            self._state.thread_total = self._session.thread_total or self._state.thread_total
+        thread_total = self._session.thread_total if self._session is not None else None
+        self._state.count(self._used(), thread_total)
         self._state.save(self._plan.state)
 
     def _used(self) -> Usage:

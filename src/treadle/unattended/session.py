@@ -266,10 +266,10 @@ class Session:
                     raise
             else:
                 self.is_resumed = True
-                self._monitor.thread_id = thread.id
+                self._monitor.set_thread(thread.id)
                 return thread
         thread = await self._client.start_thread(tools=self._tools, **options.thread)
-        self._monitor.thread_id = thread.id
+        self._monitor.set_thread(thread.id)
         if options.title is not None:
             with suppress(RequestRefused):  # by a server without thread names
                 await thread.set_name(options.title)

@@ -52,6 +52,15 @@ class RunState(msgspec.Struct, rename="camel", kw_only=True):
         stored.blocked = None
         return stored
 
+    def block(self, reason: str) -> None:
+        """Record why the run cannot continue."""
+        self.blocked = reason
+
+    def count(self, usage: Usage, thread_total: Usage | None) -> None:
+        """Set the usage of the run and, if it is known, of its thread."""
+        self.usage = usage
+        self.thread_total = thread_total or self.thread_total
+
     def save(self, path: Path | None) -> None:
         """Write the state; a crash leaves the old file or the new one."""
         if path is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -12,6 +11,7 @@ from weakincentives import Deadline
 from weakincentives.runtime import Heartbeat, RunContext, SessionProtocol
 
 from treadle.protocol.base import JsonValue
+from treadle.wink.worker import Worker
 
 ADAPTER_NAME: Final = "codex_app_server"
 
@@ -30,9 +30,16 @@ class EvaluationContext:
     deadline: Deadline | None
     heartbeat: Heartbeat | None
     run_context: RunContext | None
-    is_over: Callable[[], bool] = lambda: False
-    """Return whether the evaluation is over."""
     adapter_name: str = ADAPTER_NAME
+    worker: Worker | None = None
+
+    def set_worker(self, worker: Worker) -> None:
+        """Set the worker that runs WINK's code."""
+        self.worker = worker
+
+    def is_over(self) -> bool:
+        """Return whether the evaluation is over."""
+        return self.worker is not None and self.worker.is_given_up
 
     @property
     def session_id(self) -> UUID | None:

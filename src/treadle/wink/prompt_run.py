@@ -101,7 +101,7 @@ class PromptRun:
         """
         self._halted: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self._worker = Worker()
-        self._context.is_over = lambda: self._worker.is_given_up
+        self._context.set_worker(self._worker)
         self._worker.post(self._context.beat)
         self._worker.post(self._transcript.start)
         try:

@@ -102,7 +102,7 @@ async def test_a_thread_of_one_server_is_forked_by_the_other(
 
 @pytest.mark.usefixtures("model")
 async def test_a_name_that_the_reference_gives_is_seen_here(home: Path) -> None:
-    """The reverse does not hold: the reference keeps names in a database of its own format."""
+    """The reverse does not hold: the reference keeps names in a private database."""
     async with spawned((program(OURS), "app-server"), home) as client:
         thread_id = await client.start(cwd=str(home.parent))
         await client.run(thread_id)

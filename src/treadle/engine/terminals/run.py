@@ -162,7 +162,8 @@ class CommandRun:
     def take_unread(self) -> OutputBuffer:
         """Return the output that the model has not read yet, and mark it as read."""
         unread, self.unread = self.unread, OutputBuffer()
-        self.unread.where = unread.where = self.output.where
+        for buffer in (unread, self.unread):
+            buffer.set_file(self.output.where)
         return unread
 
     def release(self) -> None:
@@ -265,7 +266,8 @@ class CommandRun:
             self._file = OutputFile(self._outputs, self.item.id, self._limits)
             self._file.add(self.output.kept())
         self._file.add(data)
-        self.output.where = self.unread.where = self._file.name
+        for buffer in (self.output, self.unread):
+            buffer.set_file(self._file.name)
         if self._file.is_behind and self.process is not None:
             # The command waits for the disk, so that unwritten output does not fill the memory.
             self.process.pause()

@@ -148,7 +148,7 @@ def give_tools(thread: LoadedThread, tools: Sequence[DynamicToolSpec]) -> None:
     if list(tools) != (thread.meta.dynamic_tools or []):
         thread.log.record(ToolsGiven(list(tools)))
         thread.state.update_meta(dynamic_tools=list(tools))
-    thread.state.settings = replace(thread.settings, dynamic_tools=tuple(tools))
+    thread.state.set_settings(replace(thread.settings, dynamic_tools=tuple(tools)))
 
 
 # -- calls

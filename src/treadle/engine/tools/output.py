@@ -35,6 +35,10 @@ class OutputBuffer:
         # The file with the whole output, if there is one.
         self.where: str | None = None
 
+    def set_file(self, path: str | None) -> None:
+        """Set the file with the whole output."""
+        self.where = path
+
     def add(self, data: bytes) -> None:
         """Add output."""
         self.total += len(data)

@@ -353,4 +353,5 @@ def _follow(response: aiohttp.ClientResponse, method: str, url: str) -> str:
 
 
 async def _note_reuse(_session: object, context: SimpleNamespace, _params: object) -> None:
-    context.trace_request_ctx.is_reused = True
+    request = context.trace_request_ctx
+    request.is_reused = True

@@ -18,7 +18,8 @@ from typing import Final
 
 from treadle.sandbox.backends import landlock
 from treadle.sandbox.backends.base import Bubblewrap, Landlock, Seatbelt
-from treadle.sandbox.backends.bubblewrap import NamespaceSupport, find_bubblewrap
+from treadle.sandbox.backends.bubblewrap import NamespaceSupport
+from treadle.sandbox.backends.bubblewrap_program import find_bubblewrap
 from treadle.sandbox.backends.causes import explain_bubblewrap, explain_landlock
 from treadle.sandbox.backends.seccomp import UnknownMachine
 from treadle.sandbox.backends.selection import Backend, BackendName, SandboxUnavailable

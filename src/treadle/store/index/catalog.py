@@ -351,7 +351,7 @@ class Catalog:
         if held is not None:
             archived = to.parent.name == ARCHIVED
             held.row = changed_row(held.row, path=str(to), archived=archived)
-            held.journal.path = str(to)
+            held.journal.moved(str(to))
         row = None if held is None else held.row
         # It has the old path.
         self._unwritten.pop(("row", thread_id), None)

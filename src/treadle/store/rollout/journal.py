@@ -159,6 +159,10 @@ class FileJournal:
         self._checkpoints: list[tuple[int, int]] = [(0, 0), (last_seq, self._size)]
         self._rest()
 
+    def moved(self, path: str) -> None:
+        """Record the new path of the file."""
+        self.path = path
+
     @property
     def pending(self) -> tuple[int, bytes] | None:
         """The lines that could not be written, and their offset in the file."""

@@ -169,7 +169,8 @@ class Replay:
             self._is_over = last is not None and last.status != "inProgress"
 
     def _event(self, event: OwnEvent) -> None:
-        self._stored.last_seq = max(self._stored.last_seq, event.seq)
+        stored = self._stored
+        stored.last_seq = max(stored.last_seq, event.seq)
         if event.method == _COMPLETED:
             done = _item_completed.decode(event.params)
             self._started.pop(done.item.id, None)

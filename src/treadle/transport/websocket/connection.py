@@ -120,8 +120,7 @@ class WebSocketTransport(asyncio.Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
         self._require_stream().set_write_buffer_limits(high=_HIGH_WATER_BYTES)
-        self._decoder.limit = self._limit
-        self._decoder.is_strict = False
+        self._decoder.relax(self._limit)
         if self._pauses & _STEP:
             self._loop.call_soon(self._read_on)
         stranger.introduced()

@@ -113,6 +113,11 @@ class Decoder:
         self._fragments = 0
         self._message = bytearray()
 
+    def relax(self, limit: int) -> None:
+        """Lift the limits for strangers; `limit` is the new maximum size of a message."""
+        self.limit = limit
+        self.is_strict = False
+
     @property
     def is_inside_message(self) -> bool:
         """Whether the stream would be cut in the middle if it ended now."""

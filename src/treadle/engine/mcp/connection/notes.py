@@ -24,6 +24,14 @@ class Notes:
         self.secrets = Secrets()
         self._stderr = b""
 
+    def set_malformed(self, *, is_malformed: bool = True) -> None:
+        """Record that the server wrote something that is not a message, or forget it."""
+        self.is_malformed = is_malformed
+
+    def set_not_reading(self) -> None:
+        """Record that the server does not read the answers to its requests."""
+        self.is_not_reading = True
+
     def add_stderr(self, data: bytes) -> None:
         """Add to the stderr output, of which only the end is kept."""
         self._stderr = (self._stderr + data)[-_TAIL_BYTES:]

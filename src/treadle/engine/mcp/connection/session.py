@@ -147,7 +147,7 @@ class McpSession:
     async def _ask(self, method: str, params: Raw, on_progress: OnProgress | None) -> Raw:
         call = CallTime(self._config.tool_seconds, may_ask=method != _LIST_TOOLS)
         if not self._calls:
-            self.notes.is_malformed = False
+            self.notes.set_malformed(is_malformed=False)
         if method != _LIST_TOOLS:
             self._stray_questions = 0
         try:

@@ -129,7 +129,7 @@ class _Lines:
         self._length += len(part)
         if self._is_skipping:
             if self._length > MAX_LINE_BYTES:
-                self._notes.is_malformed = True
+                self._notes.set_malformed()
                 self.end()
             return
         self._parts.append(part)

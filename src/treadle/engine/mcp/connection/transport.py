@@ -165,7 +165,7 @@ class WatchedStream:
     def _read(self, message: Incoming) -> Incoming:
         if not isinstance(message, Exception):
             return message
-        self._notes.is_malformed = True
+        self._notes.set_malformed()
         request_id = _request_id(message)
         if request_id is None:
             return message
@@ -181,7 +181,7 @@ class WatchedStream:
 
     def _is_overrun(self) -> bool:
         if self._outgoing.is_overrun:
-            self._notes.is_not_reading = True
+            self._notes.set_not_reading()
             self._on_end()
         return self._outgoing.is_overrun
 
