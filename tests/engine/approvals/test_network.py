@@ -42,7 +42,7 @@ import _socket, sys
 lines = [_socket.socket() for _each in range(2)]
 for line in lines:
     line.connect(("127.0.0.1", 3128))
-    line.send(f"GET http://{sys.argv[1]}/ HTTP/1.1\\r\\n\\r\\n".encode())
+    line.send(f"GET http://{sys.argv[1]}/ HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n".encode())
 print("asked twice", flush=True)
 print([line.recv(15) for line in lines])
 """

@@ -161,15 +161,24 @@ async def test_a_callback_with_another_state_is_rejected(stage: Stage) -> None:
     assert (forged[0], elsewhere[0], params["success"]) == (400, 404, True)
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET http://[ HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"nonsense\r\n\r\n",
+        b"GET /callback HTTP/1.1\r\nHost: x\r\nA: " + b"x" * 32 * 1024,
+    ],
+    ids=["url", "line", "length"],
+)
 async def test_a_malformed_callback_affects_only_its_connection(
-    stage: Stage, caplog: pytest.LogCaptureFixture
+    stage: Stage, caplog: pytest.LogCaptureFixture, head: bytes
 ) -> None:
     async with http_server("oauth") as url:
         client, *_ = await started(stage, url)
         begun = await client.request("mcpServer/oauth/login", {"name": "web"})
         page = urlsplit(parse_qs(urlsplit(begun["authorizationUrl"]).query)["redirect_uri"][0])
         reader, writer = await asyncio.open_connection(page.hostname, page.port)
-        writer.write(b"GET http://[ HTTP/1.1\r\n\r\n")
+        writer.write(head)
         answer = await reader.read()
         writer.close()
         await open_page(begun["authorizationUrl"])

@@ -28,7 +28,7 @@ import _socket, sys
 target = sys.argv[1]
 line = _socket.socket()
 line.connect(("127.0.0.1", {PORT}))
-line.send(f"CONNECT {{target}} HTTP/1.1\\r\\n\\r\\n".encode())
+line.send(f"CONNECT {{target}} HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n".encode())
 print(line.recv(1000).split(b"\\r\\n")[0].decode())
 line.send(b"GET / HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")
 print(line.recv(1000).split(b"\\r\\n")[0].decode())
@@ -191,7 +191,7 @@ async def test_a_request_after_a_limited_one_is_not_forwarded() -> None:
 import _socket, sys
 line = _socket.socket()
 line.connect(("127.0.0.1", int(sys.argv[2])))
-first = f"GET {sys.argv[1]} HTTP/1.1\\r\\n\\r\\n"
+first = f"GET {sys.argv[1]} HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n"
 line.send((first + "POST /second HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n").encode())
 while line.recv(1000):
     pass
@@ -229,7 +229,7 @@ async def test_an_invalid_proxy_request_is_answered_with_an_error(request_line: 
 import _socket
 line = _socket.socket()
 line.connect(("127.0.0.1", {PORT}))
-line.send(b"{request_line}\\r\\n\\r\\n")
+line.send(b"{request_line}\\r\\nHost: x\\r\\n\\r\\n")
 print(line.recv(1000).split(b"\\r\\n")[0].decode())
 """
     referee = Referee("allowed.test")

@@ -12,9 +12,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from hmac import compare_digest
+from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
+import h11
 import httpx2
 import msgspec
 from mcp.client.auth import OAuthClientProvider
@@ -31,6 +33,7 @@ from treadle.engine.mcp.connection.requests import error_text, recording_hook
 from treadle.engine.mcp.server import McpError
 from treadle.engine.mcp.tokens import McpLogin, TokenFile
 from treadle.protocol.base import JsonValue
+from treadle.support.http_response import closing_response
 from treadle.support.listeners import OWN_LISTENERS
 from treadle.support.text.secrets import Secrets
 
@@ -249,38 +252,48 @@ class Callback:
         """Handle one request of a browser."""
         try:
             async with asyncio.timeout(HEAD_SECONDS):
-                head = await reader.readuntil(b"\r\n\r\n")
-                status, title = self._accept(head.split(b"\r\n", 1)[0].decode("latin-1"))
+                request = await _read_request(reader)
+                status, title = self._accept(request.method.decode(), request.target.decode())
                 body = _PAGE.format(title=title).encode()
-                writer.write(
-                    f"HTTP/1.1 {status}\r\nContent-Type: text/html\r\nConnection: close\r\n"
-                    f"Content-Length: {len(body)}\r\n\r\n".encode()
-                    + body
-                )
+                writer.write(closing_response(status, body, {"content-type": "text/html"}))
                 await writer.drain()
-        except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        except (OSError, ValueError, EOFError, h11.RemoteProtocolError):
             pass  # not a browser, a closed connection, or an invalid URL
         finally:
             writer.close()
 
-    def _accept(self, line: str) -> tuple[str, str]:
-        parts = line.split(" ")
-        target = parts[1] if len(parts) == 3 else ""
-        if parts[0] != "GET" or urlsplit(target).path != urlsplit(self.url).path:
-            return "404 Not Found", "Page not found"
+    def _accept(self, method: str, target: str) -> tuple[HTTPStatus, str]:
+        if method != "GET" or urlsplit(target).path != urlsplit(self.url).path:
+            return HTTPStatus.NOT_FOUND, "Page not found"
         # In constant time: programs on this machine could measure how much of a guess is right.
         if not self._state or not compare_digest(_bytes(target, "state"), self._state.encode()):
-            return "400 Bad Request", "This does not match a sign-in in progress"
+            return HTTPStatus.BAD_REQUEST, "This does not match a sign-in in progress"
         if not self._result.done():
             code, refusal = _parameter(target, "code"), _parameter(target, "error")
             if code is None:
                 reason = _parameter(target, "error_description") or refusal or "missing code"
                 self._result.set_exception(McpError(reason))
-                return "200 OK", "The sign-in was refused"
+                return HTTPStatus.OK, "The sign-in was refused"
             self._result.set_result(
                 AuthorizationCodeResult(code=code, state=self._state, iss=_parameter(target, "iss"))
             )
-        return "200 OK", "You are signed in"
+        return HTTPStatus.OK, "You are signed in"
+
+
+async def _read_request(reader: asyncio.StreamReader) -> h11.Request:
+    """Read the head of a request.
+
+    Raises:
+        RemoteProtocolError: the head is invalid or too long.
+        EOFError: the connection was closed before the end of the head.
+    """
+    connection = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
+    while not isinstance(event := connection.next_event(), h11.Request):
+        data = await reader.read(MAX_HEAD)
+        if not data:
+            raise EOFError
+        connection.receive_data(data)
+    return event
 
 
 @asynccontextmanager
@@ -291,9 +304,7 @@ async def _callback(common: McpConfig) -> AsyncIterator[Callback]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await waiting[0].serve(reader, writer)
 
-    server = await asyncio.start_server(
-        serve, "127.0.0.1", common.callback_port or 0, limit=MAX_HEAD
-    )
+    server = await asyncio.start_server(serve, "127.0.0.1", common.callback_port or 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
         callback = Callback(common.callback_url or f"http://127.0.0.1:{port}{CALLBACK_PATH}")

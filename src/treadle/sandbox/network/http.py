@@ -6,12 +6,18 @@ One request per connection: the next one may be for another host, and is checked
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import quote_from_bytes, urlsplit
+
+import h11
 
 from treadle.sandbox.network.hosts import normal
 from treadle.sandbox.network.policy import Blocked, Destination, Reason
+from treadle.support.http_response import closing_response
 
 CONNECTED: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
 _ERRORS: Final[dict[Reason, str]] = {
@@ -21,7 +27,10 @@ _ERRORS: Final[dict[Reason, str]] = {
     "method_not_allowed": "blocked-by-method-policy",
 }
 # For the proxy only, or about a connection other than ours.
-_HOP: Final = frozenset({"connection", "host", "keep-alive", "upgrade", "http2-settings"})
+_HOP: Final = frozenset({b"connection", b"host", b"keep-alive", b"upgrade", b"http2-settings"})
+_CONTROL: Final = re.compile(rb"[^\t -\xff]")
+_ASCII: Final = bytes(range(128))
+_MAX_MESSAGE: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +45,13 @@ class ProxyRequest:
 
 
 def read_request(head: bytes) -> ProxyRequest:
-    """Parse the head of a request.
+    """Parse the head of a request, up to and including the empty line.
 
     Raises:
         ValueError: it is invalid, or not a proxy request.
     """
-    # Hosts may be in other scripts; bytes that are not UTF-8 are forwarded unchanged.
-    lines = head.decode(errors="surrogateescape").split("\r\n")
-    # A host might treat a bare line feed as the end of a line, and see another request.
-    if any(character < " " and character != "\t" for line in lines for character in line):
-        raise ValueError("control characters")
-    method, target, version = lines[0].split(" ")
-    if version not in ("HTTP/1.0", "HTTP/1.1"):
-        raise ValueError(f"unsupported version {version!r}")
+    request = _parse(head)
+    method, target = request.method.decode(), request.target.decode()
     if method == "CONNECT":
         host, _, port = target.rpartition(":")
         return ProxyRequest(method, Destination(normal(host), _port(port), "https"))
@@ -56,18 +59,36 @@ def read_request(head: bytes) -> ProxyRequest:
     if url.scheme != "http" or not url.hostname:
         raise ValueError("a proxy request needs an absolute URL, as in http://host/path")
     destination = Destination(normal(url.hostname), _port(url.port or 80), "http")
-    fields = [_field(line) for line in lines[1:] if line]
-    kept = [
-        (name, value)
-        for name, value in fields
-        if name.lower() not in _HOP and not name.lower().startswith("proxy-")
-    ]
     path = (url.path or "/") + (f"?{url.query}" if url.query else "")
-    sent = [f"{method} {path} {version}", f"Host: {_authority(destination, url.port)}"]
-    sent += [f"{name}: {value}" for name, value in kept]
-    sent += ["Connection: close", "", ""]
-    content = "\r\n".join(sent).encode(errors="surrogateescape")
-    return ProxyRequest(method, destination, content, _has_body(fields))
+    lines = [
+        f"{method} {path} HTTP/{request.http_version.decode()}".encode(),
+        f"Host: {_authority(destination, url.port)}".encode(),
+        *(b"%b: %b" % field for field in request.headers.raw_items() if not _is_hop(field[0])),
+        *(b"Connection: close", b"", b""),
+    ]
+    return ProxyRequest(method, destination, b"\r\n".join(lines), _has_body(request))
+
+
+def _parse(head: bytes) -> h11.Request:
+    lines = head.split(b"\r\n")
+    # h11 accepts a bare line feed as the end of a line, and most control characters in a field. A
+    # host might read them otherwise, and see another request.
+    if _CONTROL.search(b"".join(lines)):
+        raise ValueError("control characters")
+    # Programs send hosts and paths in other scripts unencoded, which h11 rejects.
+    lines[0] = quote_from_bytes(lines[0], safe=_ASCII).encode()
+    connection = h11.Connection(h11.SERVER)
+    connection.receive_data(b"\r\n".join(lines))
+    try:
+        request = connection.next_event()
+    except h11.RemoteProtocolError as error:
+        # It quotes the line, which may be long.
+        raise ValueError(str(error)[:_MAX_MESSAGE]) from error
+    if not isinstance(request, h11.Request):
+        raise ValueError("incomplete request")  # noqa: TRY004 - the caller sent this text
+    if request.http_version not in (b"1.0", b"1.1"):
+        raise ValueError(f"unsupported version {request.http_version.decode()!r}")
+    return request
 
 
 def refusal(destination: Destination, blocked: Blocked) -> bytes:
@@ -83,17 +104,14 @@ def refusal(destination: Destination, blocked: Blocked) -> bytes:
         "message": str(blocked),
     }
     fields = {"content-type": "application/json", "x-proxy-error": _ERRORS[blocked.reason]}
-    return answer("403 Forbidden", json.dumps(body), fields)
+    return answer(HTTPStatus.FORBIDDEN, json.dumps(body), fields)
 
 
-def answer(status: str, body: str, fields: dict[str, str] | None = None) -> bytes:
+def answer(status: HTTPStatus, body: str, headers: Mapping[str, str] | None = None) -> bytes:
     """Return the proxy's own answer, which ends the connection."""
+    fields = {"content-type": "text/plain", **(headers or {})}
     # It may quote a request that is not UTF-8.
-    content = body.encode(errors="backslashreplace")
-    given = {"content-type": "text/plain", **(fields or {})}
-    lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in given.items())]
-    lines += [f"content-length: {len(content)}", "connection: close", "", ""]
-    return "\r\n".join(lines).encode() + content
+    return closing_response(status, body.encode(errors="backslashreplace"), fields)
 
 
 def _authority(destination: Destination, port: int | None) -> str:
@@ -102,16 +120,14 @@ def _authority(destination: Destination, port: int | None) -> str:
     return host if port is None else f"{host}:{port}"
 
 
-def _field(line: str) -> tuple[str, str]:
-    name, colon, value = line.partition(":")
-    if not colon or name != name.strip() or not name:
-        raise ValueError(f"invalid header field {line[:40]!r}")
-    return name, value.strip()
+def _is_hop(name: bytes) -> bool:
+    """Return whether a header field is for the proxy only."""
+    return name.lower() in _HOP or name.lower().startswith(b"proxy-")
 
 
-def _has_body(fields: list[tuple[str, str]]) -> bool:
-    given = {name.lower(): value for name, value in fields}
-    return "transfer-encoding" in given or given.get("content-length", "0") != "0"
+def _has_body(request: h11.Request) -> bool:
+    fields = dict(request.headers)
+    return b"transfer-encoding" in fields or fields.get(b"content-length", b"0") != b"0"
 
 
 def _port(text: str | int) -> int:

@@ -12,6 +12,7 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
+from http import HTTPStatus
 from typing import Final
 
 from treadle.sandbox.network import http, socks
@@ -150,7 +151,7 @@ class EgressProxy:
                 head = first + await reader.readuntil(b"\r\n\r\n")
             request = http.read_request(head)
         except ValueError as error:
-            writer.write(http.answer("400 Bad Request", f"{error}\n"))
+            writer.write(http.answer(HTTPStatus.BAD_REQUEST, f"{error}\n"))
             return
         try:
             theirs = await self._connect(
@@ -160,7 +161,7 @@ class EgressProxy:
             writer.write(http.refusal(request.destination, blocked))
             await _linger(ours)
         except OSError as error:
-            writer.write(http.answer("502 Bad Gateway", f"upstream failure: {error}\n"))
+            writer.write(http.answer(HTTPStatus.BAD_GATEWAY, f"upstream failure: {error}\n"))
             await _linger(ours)
         else:
             with contextlib.closing(theirs[1]):
