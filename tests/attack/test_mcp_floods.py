@@ -11,6 +11,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import httpx2
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
@@ -20,6 +21,7 @@ from tests.harness.model_server import calls
 from tests.harness.questions import answer, question
 from tests.harness.threads import Client, Stage, params_of
 from treadle.engine.mcp.connection import stdio
+from treadle.engine.mcp.connection.http_bodies import Bodies
 from treadle.engine.mcp.connection.limits import (
     LONG_MESSAGE_BYTES,
     MAX_MESSAGE_BYTES,
@@ -257,6 +259,28 @@ async def test_an_http_answer_beyond_a_limit_fails_its_call_and_the_server_stays
     assert item["error"]["message"].endswith(f"the answer to tools/call {reason}")
     assert after == "process 1"
     assert set(encodings) == {"identity"}
+
+
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [
+        (b"id: 1\nretry: 0\ndata: \n\n", b"id: 1\nretry: 1000\ndata: \n\n"),
+        (b"retry:999\n\n", b"retry: 1000\n\n"),
+        (b"retry: 99999999999999\n\n", b"retry: 1000\n\n"),
+        (b"retry: 2000\n\n", b"retry: 2000\n\n"),
+        (b"data: retry: 0\n\n", b"data: retry: 0\n\n"),
+    ],
+)
+async def test_a_server_cannot_make_the_sdk_reconnect_without_a_pause(
+    sent: bytes, read: bytes
+) -> None:
+    """It reconnected a thousand times per second, for as long as the server was configured."""
+    request = httpx2.Request("GET", "http://localhost/mcp")
+    headers = {"content-type": "text/event-stream"}
+    stream = httpx2.ByteStream(sent)
+    response = httpx2.Response(200, headers=headers, stream=stream, request=request)
+    Bodies().bound(response)
+    assert b"".join([part async for part in response.aiter_raw()]) == read
 
 
 @pytest.mark.parametrize("text", ["x" + " " * 4_000_000 + "y", "[type=" * 1_000_000])

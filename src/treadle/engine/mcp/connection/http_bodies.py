@@ -8,6 +8,7 @@ This module imports the MCP SDK's HTTP library, so it is imported only when a se
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -30,6 +31,10 @@ from treadle.support.text.json_members import HEAD_BYTES, Id, is_id, naming_memb
 MAX_EVENT_LINES: Final = 10_000
 """The most lines of one event: the SDK reads them one by one."""
 
+MIN_RETRY_MS: Final = 1000
+"""The shortest wait before the SDK reconnects: with 0 it would do nothing else."""
+
+_RETRY: Final = re.compile(rb"^retry:[^\n]*", re.MULTILINE)
 _TOO_MANY_LINES: Final = f"{OVER_LIMIT}: its event has more than {MAX_EVENT_LINES} lines"
 UNCOMPRESSED: Final = {"accept-encoding": "identity"}
 _ENCODING: Final = "content-encoding"
@@ -141,6 +146,8 @@ class _Events(_Checked):
     async def _checked(self, event: bytes) -> bytes:
         if event.count(b"\n") > MAX_EVENT_LINES:
             return self._error_event(_TOO_MANY_LINES, _data_of(event[:HEAD_BYTES]))
+        if b"retry:" in event:
+            event = _RETRY.sub(_patient, event)
         data = _data_of(event)
         reason = await self._limit_error(data)
         return event if reason is None else self._error_event(reason, data)
@@ -148,6 +155,14 @@ class _Events(_Checked):
     def _error_event(self, reason: str, data: bytes) -> bytes:
         error = error_for(reason, data, self._request_id)
         return b"" if error is None else b"data: " + error + b"\n\n"
+
+
+def _patient(line: re.Match[bytes]) -> bytes:
+    """Return a `retry` line with at least the shortest wait."""
+    wait = line[0].removeprefix(b"retry:").strip()
+    # A number with many digits takes long to read, and exceeds any sensible wait.
+    is_short = not wait.isdigit() or len(wait) > 9 or int(wait) < MIN_RETRY_MS
+    return b"retry: %d" % MIN_RETRY_MS if is_short else line[0]
 
 
 def _data_of(event: bytes) -> bytes:
