@@ -158,6 +158,14 @@ async def test_more_folders_can_be_given_for_one_directory(
             f"---\nname: {'x' * 65}\ndescription: y\n---\n",
             "invalid name: exceeds maximum length of 64 characters",
         ),
+        (
+            f"---\nname: x\ndescription: {'y' * 1025}\n---\n",
+            "invalid description: exceeds maximum length of 1024 characters",
+        ),
+        (
+            f"---\ndescription: y\nmetadata:\n  short-description: {'y' * 1025}\n---\n",
+            "invalid metadata.short-description: exceeds maximum length of 1024 characters",
+        ),
     ],
 )
 async def test_a_broken_file_is_reported_beside_the_others(

@@ -27,6 +27,7 @@ MAX_ENTRIES: Final = 20_000
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 MAX_NAME_CHARACTERS: Final = 64
+MAX_DESCRIPTION_CHARACTERS: Final = 1024
 _ORDER: Final[Mapping[SkillScope, int]] = {"repo": 0, "user": 1, "system": 2, "admin": 3}
 _ADMIN: Final = Path("/etc/codex/skills")
 _FIELD: Final = re.compile(r"([A-Za-z_][\w-]*):(?:\s++(.*)|)$")
@@ -120,14 +121,14 @@ def read_skill(path: Path, scope: SkillScope) -> SkillMetadata:
     fields = _fields(_head(path))
     name = _text(fields.get("name", [])) or path.parent.name
     description = _text(fields.get("description", []))
-    if len(name) > MAX_NAME_CHARACTERS:
-        message = f"invalid name: exceeds maximum length of {MAX_NAME_CHARACTERS} characters"
-        raise ValueError(message)
+    _require_length("name", name, MAX_NAME_CHARACTERS)
     if not description:
         message = "missing field `description`"
         raise ValueError(message)
+    _require_length("description", description, MAX_DESCRIPTION_CHARACTERS)
     below = textwrap.dedent("\n".join(fields.get("metadata", [])[1:]))
     short = _text(_fields(below.splitlines()).get("short-description", []))
+    _require_length("metadata.short-description", short, MAX_DESCRIPTION_CHARACTERS)
     return SkillMetadata(
         name=name,
         description=description,
@@ -136,6 +137,11 @@ def read_skill(path: Path, scope: SkillScope) -> SkillMetadata:
         scope=scope,
         enabled=True,
     )
+
+
+def _require_length(name: str, value: str, limit: int) -> None:
+    if len(value) > limit:
+        raise ValueError(f"invalid {name}: exceeds maximum length of {limit} characters")
 
 
 def _files(root: Path) -> Iterator[Path]:
