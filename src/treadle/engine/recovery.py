@@ -44,8 +44,8 @@ from treadle.store.records import (
     ClientMessage,
     GrantsDropped,
     HistoryItem,
-    InputGiven,
-    InputTaken,
+    InputConsumed,
+    InputQueued,
     RequestOpened,
     TurnAdjusted,
     TurnContext,
@@ -79,7 +79,7 @@ class SuspendedTurn:
     # Settings that differ from the thread's.
     adjusted: TurnAdjusted | None = None
     # Accepted input that the turn has not consumed.
-    inputs: list[InputGiven] = field(default_factory=list)
+    inputs: list[InputQueued] = field(default_factory=list)
 
     def restore_turn(self, thread: ThreadState) -> LiveTurn:
         """Restore the turn in a loaded thread."""
@@ -303,7 +303,7 @@ def _start_accepted_turn(entries: _Entries, stored: StoredThread, now_ms: int) -
 def _add_pending_input(entries: _Entries, stored: StoredThread, turn: Turn | None) -> None:
     """Consume the pending input on behalf of the turn."""
     for record in stored.inputs.values():
-        records: list[AnyRecord] = [*entries.remember(*record.items), InputTaken(record.id)]
+        records: list[AnyRecord] = [*entries.remember(*record.items), InputConsumed(record.id)]
         item: ThreadItem | None = record.output
         if record.content:
             item = message_item(record)
@@ -316,7 +316,7 @@ def _add_pending_input(entries: _Entries, stored: StoredThread, turn: Turn | Non
     stored.inputs.clear()
 
 
-def message_item(record: InputGiven) -> UserMessageThreadItem:
+def message_item(record: InputQueued) -> UserMessageThreadItem:
     """Return the item of a pending user message; its id is the same each time."""
     return UserMessageThreadItem(record.content, id=record.id, client_id=record.client_id)
 

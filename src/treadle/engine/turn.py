@@ -35,7 +35,7 @@ from treadle.protocol.turn import (
     TurnStatus,
 )
 from treadle.store.journal import Event, StorageFailed
-from treadle.store.records import AnyRecord, InputGiven, InputTaken
+from treadle.store.records import AnyRecord, InputConsumed, InputQueued
 from treadle.support.clock import NowMs, Stopwatch
 
 if TYPE_CHECKING:
@@ -76,18 +76,18 @@ class Message:
     client_id: str | None = None
     # The output of a client tool, instead of a user message.
     output: FunctionCallOutputThreadItem | None = None
-    # The id of its `InputGiven` record; null if it is not stored.
+    # The id of its `InputQueued` record; null if it is not stored.
     id: str | None = None
 
     @classmethod
-    def from_record(cls, record: InputGiven) -> Message:
+    def from_record(cls, record: InputQueued) -> Message:
         """Restore input that an earlier server accepted."""
         return cls(record.content, record.items, record.client_id, record.output, record.id)
 
     @property
-    def taken_records(self) -> list[InputTaken]:
+    def consumed_records(self) -> list[InputConsumed]:
         """The records to store when a turn consumes the input."""
-        return [] if self.id is None else [InputTaken(self.id)]
+        return [] if self.id is None else [InputConsumed(self.id)]
 
 
 @dataclass(slots=True)

@@ -52,7 +52,7 @@ def stored_settings(
 
     Naming a model or a provider discards the stored ones, including the effort.
     """
-    meta, last = stored.meta, stored.given or stored.settings
+    meta, last = stored.meta, stored.pending_settings or stored.settings
     cwd = working_folder(params.cwd) if params.cwd else _absolute(last.cwd if last else meta.cwd)
     effective = configuration.effective(cwd, params.config)
     settings = _configured(effective, cwd, params.config)

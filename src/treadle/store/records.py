@@ -63,7 +63,7 @@ class TurnContext(Record, tag="turnContext", frozen=True):
     budget: Budget | None = None
 
 
-class SettingsGiven(Record, tag="settingsGiven", frozen=True):
+class SettingsChanged(Record, tag="settingsGiven", frozen=True):
     """Settings changed between turns; no turn has used them and no model has seen them yet."""
 
     settings: TurnContext
@@ -111,7 +111,7 @@ class GoalChanged(Record, tag="goal", frozen=True):
     goal: ThreadGoal | None
 
 
-class ToolsGiven(Record, tag="tools", frozen=True):
+class ToolsChanged(Record, tag="tools", frozen=True):
     """A client replaced the client tools of the thread."""
 
     dynamic_tools: list[DynamicToolSpec]
@@ -179,7 +179,7 @@ class ClientMessage(Record, tag="clientMessage", frozen=True):
     kind: str
 
 
-class InputGiven(Record, tag="input", frozen=True):
+class InputQueued(Record, tag="input", frozen=True):
     """Input that waits for the turn that it was sent to, or for the next model request."""
 
     id: str
@@ -195,13 +195,13 @@ class InputGiven(Record, tag="input", frozen=True):
     next_seq: int = 0
 
 
-class InputTaken(Record, tag="inputTaken", frozen=True):
+class InputConsumed(Record, tag="inputTaken", frozen=True):
     """The input is part of the model context now, and no longer waits."""
 
     id: str
 
 
-class CallDone(Record, tag="callDone", frozen=True):
+class CallCompleted(Record, tag="callDone", frozen=True):
     """The output of a call that ended while the model still streamed; the model reads it later."""
 
     item: ModelItem
@@ -218,21 +218,21 @@ AnyRecord: TypeAlias = (
     HistoryItem
     | Compacted
     | TurnContext
-    | SettingsGiven
+    | SettingsChanged
     | TurnAdjusted
     | UsageRecord
     | RolledBack
     | Named
     | MetadataChanged
     | GoalChanged
-    | ToolsGiven
+    | ToolsChanged
     | RequestOpened
     | RequestAnswered
     | Decided
     | ClientMessage
-    | InputGiven
-    | InputTaken
-    | CallDone
+    | InputQueued
+    | InputConsumed
+    | CallCompleted
     | AgentClosed
     | Granted
     | GrantsDropped

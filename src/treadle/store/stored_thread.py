@@ -20,7 +20,7 @@ from treadle.protocol.usage import ThreadTokenUsage
 from treadle.store.records import (
     ClientMessage,
     Granted,
-    InputGiven,
+    InputQueued,
     ModelItem,
     RequestOpened,
     TurnAdjusted,
@@ -117,7 +117,7 @@ class StoredThread:
     item_times: ItemTimes = field(default_factory=dict)
     settings: TurnContext | None = None
     # Settings changed since the last turn began.
-    given: TurnContext | None = None
+    pending_settings: TurnContext | None = None
     # Overrides of the running turn.
     adjusted: TurnAdjusted | None = None
     usage: ThreadTokenUsage | None = None
@@ -130,7 +130,7 @@ class StoredThread:
     answers: dict[str, tuple[str, JsonValue]] = field(default_factory=dict)
     client_messages: dict[str, ClientMessage] = field(default_factory=dict)
     # Input that no turn has consumed, by id, oldest first.
-    inputs: dict[str, InputGiven] = field(default_factory=dict)
+    inputs: dict[str, InputQueued] = field(default_factory=dict)
     # Outputs of calls of the running turn that may not be in the model context yet, by call.
     outputs: dict[str, ModelItem] = field(default_factory=dict)
     # Grants that may still apply.

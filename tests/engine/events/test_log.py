@@ -25,7 +25,7 @@ from treadle.protocol.thread_manage import ThreadClosedNotification
 from treadle.protocol.turn import Turn, TurnStartedNotification
 from treadle.store.journal import Entry, Event, StorageFailed
 from treadle.store.memory import MemoryJournal
-from treadle.store.records import InputTaken
+from treadle.store.records import InputConsumed
 
 Text = dict[str, str]
 
@@ -227,7 +227,7 @@ def test_a_required_event_that_cannot_be_stored_is_rejected() -> None:
     with pytest.raises(StorageFailed, match="No space left on device"):
         log.publish(n.WARNING, warning, required=True)
     with pytest.raises(StorageFailed, match="No space left on device"):
-        log.store(InputTaken("x"))
+        log.store(InputConsumed("x"))
 
     assert (log.last_seq, list(log.reader(0).read())) == (0, [])
 

@@ -15,7 +15,7 @@ from treadle.protocol.error import WarningNotification
 from treadle.protocol.item import AgentMessageThreadItem
 from treadle.store.journal import Event, Journal, ThreadExists
 from treadle.store.memory import MemoryJournal
-from treadle.store.records import InputGiven
+from treadle.store.records import InputQueued
 from treadle.store.store import SEQ_GAP, Store
 
 
@@ -130,12 +130,12 @@ def test_a_new_writer_numbers_above_events_that_a_power_cut_lost(
 ) -> None:
     """Input is synced when it is accepted; the events that clients get afterwards are not."""
     journal = store.create(meta(clock))
-    journal.append([InputGiven("i", [], "turn", next_seq=1)])
+    journal.append([InputQueued("i", [], "turn", next_seq=1)])
     journal.close()
 
     again, stored = store.open(journal.thread_id)
     assert (stored.last_seq, again.last_seq) == (1, 1 + SEQ_GAP)
-    again.append([InputGiven("j", [], "turn", next_seq=again.last_seq + 1)])
+    again.append([InputQueued("j", [], "turn", next_seq=again.last_seq + 1)])
     again.close()
     third, _ = store.open(journal.thread_id)
     assert third.last_seq == 2 + 2 * SEQ_GAP

@@ -16,7 +16,7 @@ from treadle.protocol.input import UserInput
 from treadle.protocol.item import UserMessageThreadItem
 from treadle.protocol.turn import Turn as TurnSnapshot
 from treadle.store.journal import StorageFailed
-from treadle.store.records import ClientMessage, InputGiven
+from treadle.store.records import ClientMessage, InputQueued
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class ClientMessages:
             raise MessageConflict(client_id)
         return known.turn_id
 
-    def store(self, message: Message, turn: ActiveTurn, inputs: Sequence[InputGiven]) -> None:
+    def store(self, message: Message, turn: ActiveTurn, inputs: Sequence[InputQueued]) -> None:
         """Store a turn's input, and remember its client id.
 
         Raises:
@@ -105,7 +105,7 @@ class ClientMessages:
         turn, ids = accepted.turn, accepted.input_ids
         for message in [message for message in turn.pending_input if message.id in ids]:
             turn.pending_input.remove(message)
-            self._log.record(*message.taken_records)
+            self._log.record(*message.consumed_records)
         if accepted.client_id is not None:
             self._known.pop(accepted.client_id, None)
 

@@ -33,7 +33,6 @@ from treadle.protocol.input import AdditionalContextEntry, TextUserInput
 from treadle.protocol.item import ThreadItem, UserMessageThreadItem
 from treadle.protocol.response_item import RawResponseItemCompletedNotification
 from treadle.protocol.turn import TurnStartParams, TurnSteerParams
-from treadle.store.records import CallDone, InputGiven, InputTaken
 from treadle.support.ids import uuid7
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ class ModelContext:
         self.history = History(state.log, loaded.history)
         self._state = state
         self._messages = messages
-        self._notes: list[InputGiven] = []
+        self._notes: list[InputQueued] = []
         self._last_context: LastContext | None = (
             shown_context(loaded.last_context) if loaded.last_context else None
         )
@@ -114,7 +113,7 @@ class ModelContext:
         if self._state.turn is None:
             self.history.add(*items)
             return
-        note = InputGiven(uuid7(), list(items))
+        note = InputQueued(uuid7(), list(items))
         self._state.log.record(note)
         self._notes.append(note)
 
@@ -122,12 +121,12 @@ class ModelContext:
         """Add the pending notes to the history."""
         notes, self._notes = self._notes, []
         for note in notes:
-            self._state.log.record(*self.history.take(*note.items), InputTaken(note.id))
+            self._state.log.record(*self.history.take(*note.items), InputConsumed(note.id))
 
     def queue_input(self, turn: ActiveTurn, pending: Message) -> None:
         """Queue input for a turn; stored first, so that it survives the server."""
         parts = (pending.items, turn.id, pending.content, pending.client_id, pending.output)
-        record = InputGiven(uuid7(), *parts, next_seq=self._state.log.last_seq + 1)
+        record = InputQueued(uuid7(), *parts, next_seq=self._state.log.last_seq + 1)
         self._messages.store(pending, turn, [record])
         turn.pending_input.append(replace(pending, id=record.id))
 
@@ -149,7 +148,7 @@ class ModelContext:
     def record_output(self, turn: ActiveTurn, output: ModelItem) -> None:
         """Record the output of a call before it can be added to the history."""
         if turn.side is None:
-            self._state.log.record(CallDone(output))
+            self._state.log.record(CallCompleted(output))
 
     def add_response_item(self, turn: ActiveTurn, item: ModelItem, stream: ItemStream) -> None:
         """Add a finished item of a response to history and turn, stored atomically."""
@@ -170,14 +169,14 @@ class ModelContext:
             item = UserMessageThreadItem(pending.content, id=uuid7(), client_id=pending.client_id)
         else:  # only for the model
             records = self.history_of(turn).take(*pending.items)
-            self._state.log.record(*records, *pending.taken_records)
+            self._state.log.record(*records, *pending.consumed_records)
             self._publish_raw(turn, pending.items)
             return
         self._publish_raw(turn, pending.items)
         self._set_preview(pending)
         turn.start_item(item)
         records = self.history_of(turn).take(*pending.items)
-        turn.complete_item(item, [*records, *pending.taken_records])
+        turn.complete_item(item, [*records, *pending.consumed_records])
 
     def _publish_raw(self, turn: ActiveTurn, items: Sequence[ModelItem]) -> None:
         if self._state.settings.publishes_raw_events:

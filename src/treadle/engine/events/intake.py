@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from treadle.engine.conversation.context import turn_context
 from treadle.store.journal import StorageFailed
-from treadle.store.records import SettingsGiven
+from treadle.store.records import SettingsChanged
 
 if TYPE_CHECKING:
     from treadle.engine.settings import RunSettings
@@ -36,7 +36,7 @@ def keep_settings(thread: LoadedThread, settings: RunSettings) -> None:
     Raises:
         StorageFailed: the settings cannot be stored.
     """
-    thread.log.store(SettingsGiven(turn_context(settings)))
+    thread.log.store(SettingsChanged(turn_context(settings)))
 
 
 async def input_stored(thread: LoadedThread, start: Callable[[], None] | None = None) -> None:

@@ -35,7 +35,6 @@ from treadle.protocol.tool import (
     InputTextDynamicToolCallOutputContentItem,
     NamespaceDynamicToolSpec,
 )
-from treadle.store.records import ToolsGiven
 
 if TYPE_CHECKING:
     from treadle.engine.thread import LoadedThread
@@ -143,10 +142,10 @@ def dynamic_tools(thread: LoadedThread) -> Iterator[DynamicTool]:
             yield DynamicTool(thread, spec)
 
 
-def give_tools(thread: LoadedThread, tools: Sequence[DynamicToolSpec]) -> None:
+def replace_tools(thread: LoadedThread, tools: Sequence[DynamicToolSpec]) -> None:
     """Replace the client tools of a thread."""
     if list(tools) != (thread.meta.dynamic_tools or []):
-        thread.log.record(ToolsGiven(list(tools)))
+        thread.log.record(ToolsChanged(list(tools)))
         thread.state.update_meta(dynamic_tools=list(tools))
     thread.state.set_settings(replace(thread.settings, dynamic_tools=tuple(tools)))
 

@@ -15,7 +15,7 @@ from treadle.engine.forking import fork, start_from
 from treadle.engine.project.git import read_git_info
 from treadle.engine.settings import RunSettings
 from treadle.engine.thread import LoadedThread
-from treadle.engine.tools.dynamic import check_tools, give_tools
+from treadle.engine.tools.dynamic import check_tools, replace_tools
 from treadle.jsonrpc.errors import InvalidRequest
 from treadle.protocol import notifications as n
 from treadle.protocol.client_requests import (
@@ -145,7 +145,7 @@ def _take_tools(thread: LoadedThread, params: ThreadResumeParams) -> None:
     """Give the thread the tools that the client provides in this request."""
     if params.dynamic_tools is not None:
         check_tools(params.dynamic_tools)
-        give_tools(thread, params.dynamic_tools)
+        replace_tools(thread, params.dynamic_tools)
 
 
 async def _from_history(session: ClientSession, params: ThreadResumeParams) -> LoadedThread:

@@ -19,7 +19,7 @@ from treadle.protocol.item import (
 from treadle.store.index.database import Database
 from treadle.store.index.index import path_of
 from treadle.store.journal import StoreError
-from treadle.store.records import InputGiven, InputTaken
+from treadle.store.records import InputConsumed, InputQueued
 from treadle.store.rollout.foreign.items import read_item, read_legacy
 from treadle.store.rollout.format import OwnEvent, RolloutLine, decode_line
 from treadle.store.rollout.reading import RolloutFile
@@ -121,10 +121,10 @@ class _Texts:
             return ""
         line = decode_line(piece)
         mark = None if line is None else line.treadle
-        if isinstance(mark, InputGiven):
+        if isinstance(mark, InputQueued):
             self._inputs[mark.id] = preview_of(mark.content)
             return ""
-        if isinstance(mark, InputTaken):
+        if isinstance(mark, InputConsumed):
             self._inputs.pop(mark.id, None)
             return ""
         try:

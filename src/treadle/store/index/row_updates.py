@@ -11,7 +11,7 @@ from treadle.protocol import notifications as n
 from treadle.protocol.item import ItemCompletedNotification, UserMessageThreadItem
 from treadle.store.index.index import Row
 from treadle.store.journal import Entry, Event
-from treadle.store.records import InputGiven, MetadataChanged, Named, TurnContext
+from treadle.store.records import InputQueued, MetadataChanged, Named, TurnContext
 from treadle.store.rollout.replay import preview, preview_of
 from treadle.store.stored_thread import ThreadMeta
 
@@ -25,7 +25,7 @@ def followed(row: Row, entry: Entry) -> Row:
     match entry:
         case Event():
             return _after_event(row, entry)
-        case InputGiven(content=content):
+        case InputQueued(content=content):
             # The input is acknowledged, so lists show it whether or not its turn succeeds.
             return _with_words(row, preview_of(content)) if content else row
         case TurnContext():

@@ -11,7 +11,7 @@ from treadle.protocol.base import JsonValue
 from treadle.protocol.item import ItemCompletedNotification, ThreadItem, UserMessageThreadItem
 from treadle.store.index.index import Row
 from treadle.store.journal import ThreadCorrupt
-from treadle.store.records import InputGiven, MetadataChanged, Named, TurnContext
+from treadle.store.records import InputQueued, MetadataChanged, Named, TurnContext
 from treadle.store.rollout.foreign.items import read_item, read_legacy
 from treadle.store.rollout.foreign.settings import read_turn_context
 from treadle.store.rollout.format import (
@@ -154,7 +154,7 @@ def _payload(line: RolloutLine) -> Mapping[str, JsonValue]:
 
 def _first_words(line: RolloutLine) -> str | None:
     """Return the text of a user message, or `None` if the line has none."""
-    if isinstance(line.treadle, InputGiven):
+    if isinstance(line.treadle, InputQueued):
         # Acknowledged input counts, though no turn has consumed it yet.
         return preview_of(line.treadle.content) if line.treadle.content else None
     message = _user_message(line)

@@ -24,7 +24,7 @@ from treadle.protocol.turn import TurnCompletedNotification, TurnStartedNotifica
 from treadle.protocol.usage import ThreadTokenUsage
 from treadle.store.records import (
     AgentClosed,
-    CallDone,
+    CallCompleted,
     ClientMessage,
     Compacted,
     Decided,
@@ -32,15 +32,15 @@ from treadle.store.records import (
     Granted,
     GrantsDropped,
     HistoryItem,
-    InputGiven,
-    InputTaken,
+    InputConsumed,
+    InputQueued,
     MetadataChanged,
     Named,
     RequestAnswered,
     RequestOpened,
     RolledBack,
-    SettingsGiven,
-    ToolsGiven,
+    SettingsChanged,
+    ToolsChanged,
     TurnAdjusted,
     TurnContext,
     UsageRecord,
@@ -87,7 +87,7 @@ class Replay:
         self._timeline = Timeline()
         self._foreign = ForeignReader(self._timeline, meta.model_provider)
         self._stored = StoredThread(meta)
-        self._given_after: TurnContext | None = None
+        self._pending_after: TurnContext | None = None
         self._last_turn_id = last_turn_id
         self._before_turn_id = before_turn_id
         # Items in progress by id, needed only if their server died. A command may outlive its turn.
@@ -128,8 +128,8 @@ class Replay:
         stored.item_times = {turn.id: turn.times for turn in timeline.turns}
         stored.views = [(turn.history, turn.length) for turn in timeline.turns]
         stored.settings = self._foreign.settings
-        if stored.settings is not self._given_after:
-            stored.given = None  # a later turn had its own settings
+        if stored.settings is not self._pending_after:
+            stored.pending_settings = None  # a later turn had its own settings
         stored.usage = self._foreign.usage
         stored.response_ids = self._foreign.response_ids
         stored.meta = self._final_meta()
@@ -202,8 +202,8 @@ class Replay:
         match mark:
             case TurnContext():
                 foreign.settings = mark
-            case SettingsGiven():
-                stored.given, self._given_after = mark.settings, foreign.settings
+            case SettingsChanged():
+                stored.pending_settings, self._pending_after = mark.settings, foreign.settings
             case TurnAdjusted():
                 stored.adjusted = mark
             case UsageRecord():
@@ -217,7 +217,7 @@ class Replay:
                 stored.meta = msgspec.structs.replace(stored.meta, git_info=mark.git_info)
             case GoalChanged():
                 stored.goal = mark.goal
-            case ToolsGiven():
+            case ToolsChanged():
                 tools = mark.dynamic_tools or None
                 stored.meta = msgspec.structs.replace(stored.meta, dynamic_tools=tools)
             case RequestOpened():
@@ -230,10 +230,10 @@ class Replay:
                 pass  # for human readers
             case ClientMessage():
                 stored.client_messages[mark.client_id] = mark
-            case InputGiven():
+            case InputQueued():
                 stored.inputs[mark.id] = mark
                 stored.last_seq = max(stored.last_seq, mark.next_seq)
-            case InputTaken():
+            case InputConsumed():
                 stored.inputs.pop(mark.id, None)
             case Granted():
                 stored.grants.append(mark)
@@ -242,7 +242,7 @@ class Replay:
             case AgentClosed():
                 closed = stored.closed_agents
                 (closed.add if mark.is_closed else closed.discard)(mark.id)
-            case CallDone():
+            case CallCompleted():
                 stored.outputs[str(mark.item.get("call_id"))] = mark.item
             case HistoryItem():
                 self._timeline.history.append(mark.item)
