@@ -27,14 +27,14 @@ from treadle.engine.commands.actions import actions_of
 from treadle.engine.commands.rules import (
     Rules,
     amendment_for,
+    analyse,
     append_network_rule,
     append_rule,
-    look_through,
 )
 from treadle.engine.errors import TurnCancelled
 from treadle.engine.events.server_requests import ServerRequestRefused
 from treadle.engine.reviewed import Details, details_of_command, details_of_edits, touched
-from treadle.engine.terminals.free_commands import permit_approved, permit_by_rule
+from treadle.engine.terminals.unconfined_commands import permit_approved, permit_by_rule
 from treadle.protocol import notifications as n
 from treadle.protocol.approval import (
     AcceptWithExecpolicyAmendment,
@@ -130,7 +130,7 @@ class Approvals:
         if request.additional is not None:
             wider = self._confine(turn, request.additional)
         if sum(map(len, request.argv)) > LONG_COMMAND:
-            await self._thread.services.text_workers.run(look_through, request.argv, rules)
+            await self._thread.services.text_workers.run(analyse, request.argv, rules)
         judgement = judge_command(
             request.argv,
             policy=settings.approval_policy,

@@ -32,9 +32,9 @@ __all__ = [
     "RulesCache",
     "Verdict",
     "amendment_for",
+    "analyse",
     "append_network_rule",
     "append_rule",
-    "look_through",
 ]
 
 _STRICTNESS: Final[dict[Decision, int]] = {"allow": 0, "prompt": 1, "forbidden": 2}
@@ -203,7 +203,7 @@ class RulesCache:
         return rules
 
 
-def look_through(argv: Sequence[str], rules: Rules) -> None:
+def analyse(argv: Sequence[str], rules: Rules) -> None:
     """Compute and cache what a judgement needs; runs in a thread."""
     if rules.check(argv) is None and is_dangerous(argv):
         is_forced_removal(argv)
