@@ -18,7 +18,7 @@ from treadle.protocol.turn import Turn
 from treadle.store.journal import Journal, ThreadNotFound
 from treadle.store.records import Compacted, Named
 from treadle.store.store import Store
-from treadle.store.stored_thread import ThreadQuery, to_thread
+from treadle.store.stored_thread import ThreadQuery, thread_snapshot
 
 
 def thread(store: Store, clock: Clock, *texts: str) -> tuple[Journal, list[Turn]]:
@@ -268,6 +268,6 @@ def test_stored_metadata_becomes_the_protocols_thread(store: Store, clock: Clock
     journal.close()
     stored = store.read(journal.thread_id)
 
-    shown = to_thread(stored.meta, NotLoadedThreadStatus(), stored.turns)
+    shown = thread_snapshot(stored.meta, NotLoadedThreadStatus(), stored.turns)
     assert (shown.id, shown.session_id, shown.turns) == (stored.meta.id, stored.meta.id, turns)
     assert msgspec.json.decode(msgspec.json.encode(shown), type=type(shown)) == shown

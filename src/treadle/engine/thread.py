@@ -43,7 +43,7 @@ from treadle.protocol.turn import (
 )
 from treadle.store.journal import Event, Journal, StorageFailed
 from treadle.store.records import Granted, TurnAdjusted
-from treadle.store.stored_thread import ThreadMeta, to_thread
+from treadle.store.stored_thread import ThreadMeta, thread_snapshot
 from treadle.support.ids import uuid7
 
 if TYPE_CHECKING:
@@ -381,7 +381,7 @@ class LoadedThread:
 
     def snapshot(self, turns: list[TurnSnapshot] | None = None) -> ThreadSnapshot:
         """Return the thread as clients see it."""
-        thread = to_thread(self.meta, self.status, turns or [])
+        thread = thread_snapshot(self.meta, self.status, turns or [])
         return msgspec.structs.replace(thread, environments=environments(self.settings))
 
     def rewind(self, history: Sequence[ModelItem], turns: list[TurnSnapshot]) -> None:

@@ -310,7 +310,7 @@ class Threads:
         thread = self._loaded.get(meta.id)
         if thread is not None:
             return thread.snapshot(turns)
-        return to_thread(meta, NotLoadedThreadStatus(), turns or [])
+        return thread_snapshot(meta, NotLoadedThreadStatus(), turns or [])
 
     def install(self, journal: Journal, loaded: LoadedState) -> LoadedThread:
         """Create a thread in memory; it replaces one with the same id."""

@@ -66,7 +66,7 @@ class ThreadMeta(Struct, frozen=True, kw_only=True):
     extra: dict[str, JsonValue] | None = None
 
 
-def to_thread(meta: ThreadMeta, status: ThreadStatus, turns: list[Turn]) -> Thread:
+def thread_snapshot(meta: ThreadMeta, status: ThreadStatus, turns: list[Turn]) -> Thread:
     """Convert stored metadata to the protocol's thread."""
     return Thread(
         id=meta.id,
