@@ -164,7 +164,7 @@ class Server:
         """Return the skills that are visible from a folder."""
         from treadle.server.sources.skills import configured_skills
 
-        return configured_skills(self.configuration, cwd).found
+        return configured_skills(self.configuration, cwd).entries
 
     def unbuilt_methods(self) -> list[str]:
         """Return the protocol methods that this server does not implement yet."""

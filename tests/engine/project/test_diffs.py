@@ -32,7 +32,7 @@ class Turn:
         operations, folder = parse(text), str(self.folder)
         edits = plan(operations, folder, read_file, Effort())
         paths = touched(targets(operations, folder))
-        self.diff.note(carry_out(edits, paths, Effort()))
+        self.diff.add(carry_out(edits, paths, Effort()))
         return self.diff.unified(str(self.folder))
 
 
@@ -79,12 +79,12 @@ def test_a_reverted_edit_is_not_a_change(turn: Turn) -> None:
 def test_only_a_changed_diff_is_reported(turn: Turn) -> None:
     cwd = str(turn.folder)
     turn.patch("*** Update File: a", " one")
-    nothing = turn.diff.news(cwd)
+    nothing = turn.diff.take_update(cwd)
     diff = turn.patch(*update("a", "one", "1"))
-    first, second = turn.diff.news(cwd), turn.diff.news(cwd)
+    first, second = turn.diff.take_update(cwd), turn.diff.take_update(cwd)
     turn.patch(*update("a", "1", "one"))
 
-    assert [nothing, first, second, turn.diff.news(cwd)] == [None, diff, None, ""]
+    assert [nothing, first, second, turn.diff.take_update(cwd)] == [None, diff, None, ""]
 
 
 def test_a_moved_file_is_followed(turn: Turn) -> None:

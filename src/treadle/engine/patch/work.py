@@ -147,8 +147,8 @@ def _apply(patch: Draft, diff: TurnDiff, cwd: str, effort: Effort) -> Applied:
             changes = _changes(edits)
             effort.restart()
             continue
-        diff.note(changed)
-        return Applied(edits, changes, diff.news(cwd))
+        diff.add(changed)
+        return Applied(edits, changes, diff.take_update(cwd))
     raise EditFailed(
         "another program is changing these files at the same time; nothing was changed"
     )

@@ -56,7 +56,7 @@ class TurnDiff:
         self._published = ""
         self._kept = 0
 
-    def note(self, changes: Sequence[Changed]) -> None:
+    def add(self, changes: Sequence[Changed]) -> None:
         """Add the changes of a patch."""
         for change in changes:
             if change.path not in self._before:
@@ -77,7 +77,7 @@ class TurnDiff:
         self._kept += len(blob.data) if is_kept else 0
         return _State(_blob_id(blob), blob.mode, blob.data if is_kept else None)
 
-    def news(self, cwd: str) -> str | None:
+    def take_update(self, cwd: str) -> str | None:
         """Return the diff relative to a folder's repository; `None` if it has not changed."""
         text = self.unified(cwd)
         if text == self._published:

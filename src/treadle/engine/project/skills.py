@@ -37,7 +37,7 @@ _BLOCK: Final = re.compile(r"[|>][+-]?$")
 class Skills(NamedTuple):
     """The skills that apply in a folder, and the errors of invalid files."""
 
-    found: list[SkillMetadata]
+    entries: list[SkillMetadata]
     errors: list[SkillErrorInfo]
 
 
@@ -66,7 +66,7 @@ def skill_roots(
 
 def find_skills(roots: Sequence[SkillRoot], disabled: Disabled) -> Skills:
     """Read every skill below these folders, in display order."""
-    found: dict[Path, SkillMetadata] = {}
+    skills: dict[Path, SkillMetadata] = {}
     errors: dict[Path, SkillErrorInfo] = {}
     for root in roots:
         for path in _files(root.folder):
@@ -76,9 +76,11 @@ def find_skills(roots: Sequence[SkillRoot], disabled: Disabled) -> Skills:
                 errors[path] = SkillErrorInfo(message=str(error), path=str(path))
             else:
                 is_enabled = not disabled.holds(skill)
-                found[path] = msgspec.structs.replace(skill, enabled=is_enabled)
-    skills = sorted(found.values(), key=lambda skill: (_ORDER[skill.scope], skill.name, skill.path))
-    return Skills(skills, [errors[path] for path in sorted(errors)])
+                skills[path] = msgspec.structs.replace(skill, enabled=is_enabled)
+    entries = sorted(
+        skills.values(), key=lambda skill: (_ORDER[skill.scope], skill.name, skill.path)
+    )
+    return Skills(entries, [errors[path] for path in sorted(errors)])
 
 
 class Disabled(NamedTuple):
@@ -96,10 +98,10 @@ class Disabled(NamedTuple):
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     """Return a value that changes with the file."""
     try:
-        found = path.stat()
+        stat = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
 @lru_cache(maxsize=512)
@@ -167,14 +169,14 @@ def skill_folders(root: Path) -> Iterator[Path]:
         seen.add(real)
         yield Path(real)
         if depth < MAX_DEPTH and left > 0:
-            looked_at, below = _folders_in(folder, left)
-            left -= looked_at
+            examined, below = _folders_in(folder, left)
+            left -= examined
             waiting += [(f"{folder}/{name}", depth + 1) for name in sorted(below, reverse=True)]
 
 
 def _folders_in(folder: str, limit: int) -> tuple[int, list[str]]:
     """Return how many entries of a folder were examined, and the folders among them."""
-    found: list[str] = []
+    names: list[str] = []
     count = 0
     try:
         with os.scandir(folder) as entries:
@@ -182,10 +184,10 @@ def _folders_in(folder: str, limit: int) -> tuple[int, list[str]]:
                 count += 1
                 with suppress(OSError):  # a link that leads nowhere
                     if not entry.name.startswith(".") and entry.is_dir():
-                        found.append(entry.name)
+                        names.append(entry.name)
     except OSError:
         pass  # deleted meanwhile, or not readable
-    return count, found
+    return count, names
 
 
 def _head(path: Path) -> list[str]:

@@ -67,7 +67,7 @@ def _extra_roots(params: SkillsListParams) -> dict[str, list[Path]]:
 
 def _entry(configuration: Configuration, cwd: str, extra: Sequence[Path]) -> SkillsListEntry:
     skills = configured_skills(configuration, cwd, extra)
-    return SkillsListEntry(cwd=cwd, skills=skills.found, errors=skills.errors)
+    return SkillsListEntry(cwd=cwd, skills=skills.entries, errors=skills.errors)
 
 
 @router.request(SKILLS_CONFIG_WRITE)
