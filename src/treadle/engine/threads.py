@@ -28,7 +28,7 @@ from treadle.protocol.thread_manage import ThreadClosedNotification
 from treadle.protocol.turn import Turn as TurnSnapshot
 from treadle.store.journal import Event, Journal, StoreError
 from treadle.store.store import Store
-from treadle.store.stored_thread import StoredThread, ThreadMeta, to_thread
+from treadle.store.stored_thread import StoredThread, ThreadMeta, thread_snapshot
 from treadle.support.ids import uuid7
 
 # Imported with the first thread: these modules pull in everything that an agent can do.

@@ -33,6 +33,7 @@ from treadle.protocol.input import AdditionalContextEntry, TextUserInput
 from treadle.protocol.item import ThreadItem, UserMessageThreadItem
 from treadle.protocol.response_item import RawResponseItemCompletedNotification
 from treadle.protocol.turn import TurnStartParams, TurnSteerParams
+from treadle.store.records import CallCompleted, InputConsumed, InputQueued
 from treadle.support.ids import uuid7
 
 if TYPE_CHECKING:

@@ -35,6 +35,7 @@ from treadle.protocol.tool import (
     InputTextDynamicToolCallOutputContentItem,
     NamespaceDynamicToolSpec,
 )
+from treadle.store.records import ToolsChanged
 
 if TYPE_CHECKING:
     from treadle.engine.thread import LoadedThread

@@ -65,7 +65,7 @@ class Row:
     has_message: bool
 
     @property
-    def shelf(self) -> int:
+    def visibility(self) -> int:
         """The lists that show the thread."""
         if self.meta.archived:
             return ARCHIVED
@@ -114,7 +114,7 @@ class Index:
         values: dict[str, object] = {
             "id": meta.id,
             "path": stored_path(meta.path or ""),
-            "shelf": row.shelf,
+            "shelf": row.visibility,
             "created_at": _time(row.created_ms),
             "updated_at": _time(row.updated_ms),
             "recency_at": _time(row.recency_ms),
@@ -151,9 +151,9 @@ class Index:
             ).fetchone()
         if found is None:
             return None
-        shelf, created, updated, recency, path, blob = found
+        visibility, created, updated, recency, path, blob = found
         meta = _meta(path, blob)
-        return Row(meta, created, updated, recency, shelf == LISTED or bool(meta.preview))
+        return Row(meta, created, updated, recency, visibility == LISTED or bool(meta.preview))
 
     def remove(self, thread_id: str) -> None:
         """Remove a thread."""

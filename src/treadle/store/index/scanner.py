@@ -294,8 +294,8 @@ class Scanner:
         with self._database.reading() as connection:
             return [
                 row
-                for shelf in (LISTED, HIDDEN)
-                for row in connection.execute(query, (shelf, RECENT))
+                for visibility in (LISTED, HIDDEN)
+                for row in connection.execute(query, (visibility, RECENT))
             ]
 
     def _check(self, files: Iterable[_Known]) -> bool:

@@ -11,7 +11,8 @@ from typing import Final
 
 VERSION: Final = 2
 
-# `shelf` is 0 for listed threads, 1 for archived ones, 2 for those without a message.
+# `shelf` is the visibility of a thread: 0 for listed ones, 1 for archived ones, 2 for those
+# without a message.
 # Every list walks one index: equal shelf (and folder), then time and id.
 SCHEMA: Final = """
 create table files (
