@@ -86,11 +86,10 @@ def begin(threads: Threads) -> LoadedThread:
 def start(thread: LoadedThread) -> ActiveTurn:
     """Start a turn and give it."""
     asked = TurnStartParams(input=[TextUserInput(text="hi")], thread_id=thread.id)
-    _, run = thread.begin_turn(asked)
-    assert run is not None
+    accepted = thread.begin_turn(asked)
     assert thread.turn is not None
     turn = thread.turn
-    run()
+    accepted.start()
     return turn
 
 
@@ -156,8 +155,8 @@ async def test_a_turn_that_is_cancelled_before_its_first_step_is_interrupted(
 ) -> None:
     thread = begin(threads)
     turn = start(thread)
-    thread.interrupt(turn.id)()
-    thread.interrupt(turn.id)()
+    thread.active_turn("interrupt", turn.id).stop()
+    thread.active_turn("interrupt", turn.id).stop()
 
     assert await ended(thread, turn) == ["interrupted"]
 

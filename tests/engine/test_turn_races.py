@@ -80,15 +80,14 @@ class Crowd:
         turn, mood = self.thread.turn, self._random.random()
         content: list[UserInput] = [TextUserInput(text=text)]
         if turn is None or mood < 0.3:
-            _, run = self.thread.begin_turn(TurnStartParams(content, self.thread.id))
+            accepted = self.thread.begin_turn(TurnStartParams(content, self.thread.id))
             self.said.append(text)
-            if run is not None:
-                run()
+            accepted.start()
         elif mood < 0.7:
             self.thread.steer(TurnSteerParams(turn.id, content, self.thread.id))
             self.said.append(text)
         else:
-            self.thread.interrupt(turn.id)()
+            self.thread.active_turn("interrupt", turn.id).stop()
 
 
 @pytest.mark.parametrize("seed", range(8))

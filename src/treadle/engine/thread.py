@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -166,12 +167,12 @@ class LoadedThread:
         profile: Profile | None = None,
         *,
         files: InputFiles = NO_FILES,
-    ) -> tuple[TurnSnapshot, Callable[[], None] | None]:
+    ) -> AcceptedTurn:
         """Accept input for a new turn or for the active one.
 
-        Returns the turn, and a function that starts it, to call after the reply to the client.
-        Before that, await `intake.input_stored`. `profile` is the permission profile that the turn
-        requests; `files` holds the contents of the input's files.
+        Call `AcceptedTurn.start` after the reply to the client, and await `intake.input_stored`
+        before that. `profile` is the permission profile that the turn requests; `files` holds the
+        contents of the input's files.
 
         Raises:
             InvalidInput: the input is invalid.
@@ -179,16 +180,12 @@ class LoadedThread:
             StorageFailed: the input cannot be stored.
         """
         if turn_id := self.messages.turn_of(params.client_user_message_id, params.input):
-            return self._earlier_turn(turn_id), None
+            return AcceptedTurn(self, self._earlier_turn(turn_id))
         pending = self.context.message_of(params, files)
-
-        def change_settings() -> None:
-            self.update_settings(self.settings.overridden_by(params, profile))
-
         if self.turn is not None:
             self._check_steerable(self.turn)
             self._steer_input(self.turn, pending)
-            return self.turn.snapshot(), change_settings
+            return AcceptedTurn(self, self.turn.snapshot(), params, profile)
         turn = self._new_turn("regular", params)
         try:
             if pending.content or pending.output:
@@ -198,12 +195,7 @@ class LoadedThread:
         except Exception:
             self.drop(turn)  # no client has received it
             raise
-
-        def start() -> None:
-            change_settings()
-            self._start(turn)
-
-        return turn.snapshot(), start
+        return AcceptedTurn(self, turn.snapshot(), params, profile, turn)
 
     def drop(self, turn: ActiveTurn) -> None:
         """Forget a turn that no client has received."""
@@ -217,16 +209,15 @@ class LoadedThread:
             return self.turn.snapshot()
         return self.messages.past_turn(turn_id)
 
-    def begin_other(self, kind: TurnKind) -> tuple[ActiveTurn, Callable[[], None]]:
-        """Accept a turn without user input; return it and a function that starts it.
+    def begin_other(self, kind: TurnKind) -> ActiveTurn:
+        """Accept a turn without user input; `start_turn` starts it.
 
         Raises:
             InvalidInput: a turn is active.
         """
         if self.turn is not None:
             raise InvalidInput("threadId", f"thread {self.id} has an active turn")
-        turn = self._new_turn(kind, None)
-        return turn, lambda: self._start(turn)
+        return self._new_turn(kind, None)
 
     def steer(self, params: TurnSteerParams, *, files: InputFiles = NO_FILES) -> str:
         """Add input to the active turn; the model reads it after its current response.
@@ -238,7 +229,7 @@ class LoadedThread:
             raise InvalidInput("expectedTurnId", "expectedTurnId must not be empty")
         if turn_id := self.messages.turn_of(params.client_user_message_id, params.input):
             return turn_id
-        turn = self._active("steer", params.expected_turn_id)
+        turn = self.active_turn("steer", params.expected_turn_id)
         self._check_steerable(turn)
         if not params.input:
             raise InvalidInput("input", "input must not be empty")
@@ -269,16 +260,12 @@ class LoadedThread:
         self.log.record(TurnAdjusted(turn.id, dict(turn.changes)))
         return True
 
-    def interrupt(self, turn_id: str) -> Callable[[], None]:
-        """Accept an interrupt of the active turn; return a function that stops it.
+    def active_turn(self, purpose: Literal["steer", "interrupt"], expected: str) -> ActiveTurn:
+        """Return the active turn, which a client names for a purpose.
 
         Raises:
             EngineError: no turn or another one is active.
         """
-        turn = self._active("interrupt", turn_id)
-        return turn.stop
-
-    def _active(self, purpose: Literal["steer", "interrupt"], expected: str) -> ActiveTurn:
         turn = self.turn
         if turn is None:
             raise NoActiveTurn(purpose)
@@ -300,7 +287,8 @@ class LoadedThread:
         self.state.set_turn(turn)
         return turn
 
-    def _start(self, turn: ActiveTurn) -> None:
+    def start_turn(self, turn: ActiveTurn) -> None:
+        """Start an accepted turn."""
         agent = AgentLoop(self, turn)
         try:
             self.usage.open_turn(turn.budget)
@@ -367,7 +355,7 @@ class LoadedThread:
             return
         turn = self._new_turn("regular", None)
         self.context.history.add(message("user", instructions.goal(goal.objective)))
-        self._start(turn)
+        self.start_turn(turn)
 
     # -- state that clients see
 
@@ -393,3 +381,29 @@ class LoadedThread:
     def _open_items(self) -> Sequence[ItemStartedNotification]:
         commands = self.terminals.open_items(self.turn)
         return [*commands, *self.turn.open_item_events()] if self.turn is not None else commands
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedTurn:
+    """A turn whose input a thread has accepted, before it starts."""
+
+    thread: LoadedThread
+    snapshot: TurnSnapshot
+    # The request; null if its message was accepted before.
+    params: TurnStartParams | None = None
+    profile: Profile | None = None
+    # The turn to start; null if the input joined an active turn.
+    turn: ActiveTurn | None = None
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether the message was accepted before."""
+        return self.params is None
+
+    def start(self) -> None:
+        """Apply the settings of the request, and start the turn if it is new."""
+        if self.params is not None:
+            settings = self.thread.settings.overridden_by(self.params, self.profile)
+            self.thread.update_settings(settings)
+        if self.turn is not None:
+            self.thread.start_turn(self.turn)

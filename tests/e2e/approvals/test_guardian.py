@@ -326,7 +326,7 @@ async def test_a_review_that_times_out_is_not_an_approval(
     guarded.says = [waits_for(asyncio.Event())]
     thread_id = await client.start(cwd=str(tmp_path))
     thread = server.threads.get(thread_id)
-    turn, _start = thread.begin_other("regular")
+    turn = thread.begin_other("regular")
     action = CommandGuardianApprovalReviewAction("ls", str(tmp_path), "shell")
     async with asyncio.timeout(20):
         review = await thread.approvals.guardian.review(turn, action, None, None, deadline_s=0.01)

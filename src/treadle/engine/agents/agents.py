@@ -296,11 +296,10 @@ class Agents:
         params = TurnStartParams(
             input=content, thread_id=thread.id, root_turn_id=turn.root_id or turn.id
         )
-        accepted, start = thread.begin_turn(params, files=files)
+        accepted = thread.begin_turn(params, files=files)
         self._set(child, RUNNING)
-        if start is not None:
-            start()
-        return accepted.id
+        accepted.start()
+        return accepted.snapshot.id
 
     async def _find_stored(self, parent: LoadedThread, child_id: str) -> SubAgent | None:
         """Find a child that was not used since the server started."""

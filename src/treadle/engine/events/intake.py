@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from treadle.engine.conversation.context import turn_context
@@ -12,7 +11,7 @@ from treadle.store.records import SettingsChanged
 
 if TYPE_CHECKING:
     from treadle.engine.settings import RunSettings
-    from treadle.engine.thread import LoadedThread
+    from treadle.engine.thread import AcceptedTurn, LoadedThread
     from treadle.engine.threads import Threads
 
 
@@ -39,10 +38,10 @@ def keep_settings(thread: LoadedThread, settings: RunSettings) -> None:
     thread.log.store(SettingsChanged(turn_context(settings)))
 
 
-async def input_stored(thread: LoadedThread, start: Callable[[], None] | None = None) -> None:
+async def input_stored(thread: LoadedThread, accepted: AcceptedTurn | None = None) -> None:
     """Wait until the last input that a thread accepted is on the disk.
 
-    `start` is what `LoadedThread.begin_turn` returned. It is called here only if the caller is
+    `accepted` is what `LoadedThread.begin_turn` returned. It is started here only if the caller is
     cancelled or the turn holds input of other clients.
 
     Raises:
@@ -54,13 +53,13 @@ async def input_stored(thread: LoadedThread, start: Callable[[], None] | None = 
     except StorageFailed as failure:
         if turn is None or turn.state != "accepted":
             thread.state.storage_failed(failure)
-        elif turn.pending_input and start is not None:
-            start()
+        elif turn.pending_input and accepted is not None and not accepted.is_repeated:
+            accepted.start()
         else:
             thread.drop(turn)
         raise
     except asyncio.CancelledError:
         # The client has disconnected, but its input was written and is not lost.
-        if start is not None:
-            start()
+        if accepted is not None:
+            accepted.start()
         raise

@@ -73,23 +73,26 @@ Your last message is this JSON object, with nothing before or after it and no co
 """
 
 
-def begin_review(
-    thread: LoadedThread, task: ReviewTask, *, model: str | None = None
-) -> tuple[TurnSnapshot, Callable[[], None]]:
-    """Accept a review; return its turn, and a function that starts it after the reply.
+def begin_review(thread: LoadedThread, task: ReviewTask, *, model: str | None = None) -> ActiveTurn:
+    """Accept a review; `LoadedThread.start_turn` starts it.
 
     Raises:
         InvalidInput: a turn is active.
     """
-    turn, start = thread.begin_other("review")
+    turn = thread.begin_other("review")
     turn.side = SideConversation("review", task.hint, INSTRUCTIONS, thread.tools.only(TOOLS))
     turn.pending_input = [Message([TextUserInput(task.prompt)], [message("user", task.prompt)])]
     # A reviewer cannot ask for approval: what the sandbox denies stays denied. If every command
     # needs approval, so do those of a reviewer.
     is_strict = thread.settings.approval_policy == "untrusted"
     turn.adjust(model=model, approval_policy=None if is_strict else "never")
+    return turn
+
+
+def review_snapshot(turn: ActiveTurn, task: ReviewTask) -> TurnSnapshot:
+    """Return the turn of a review as clients see it, with the task as its message."""
     label = UserMessageThreadItem(content=[TextUserInput(task.hint)], id=turn.id)
-    return msgspec.structs.replace(turn.snapshot(), items=[label]), start
+    return msgspec.structs.replace(turn.snapshot(), items=[label])
 
 
 async def conduct(

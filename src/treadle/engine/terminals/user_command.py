@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from treadle.engine.commands.actions import actions_of
@@ -27,28 +26,30 @@ DEFAULT_TIMEOUT_MS: Final = 60 * 60 * 1000
 TIMED_OUT: Final = 124
 
 
-def begin(thread: LoadedThread, script: str, timeout_ms: int | None) -> Callable[[], None]:
-    """Accept a command for the active turn or a new one; return the function that starts it.
+class UserCommand:
+    """A command for the active turn of a thread, or for a new one.
 
     Raises:
         InvalidInput: the command is empty.
     """
-    script = script.strip()
-    if not script:
-        raise InvalidInput("command", "command must not be empty")
-    seconds = (DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms) / 1000
-    turn, start = thread.turn, None
-    if turn is None:
-        turn, start = thread.begin_other("shell")
 
-    def run() -> None:
-        if start is not None:
-            start()
-        if turn.is_over:
+    def __init__(self, thread: LoadedThread, script: str, timeout_ms: int | None) -> None:
+        self._script = script.strip()
+        if not self._script:
+            raise InvalidInput("command", "command must not be empty")
+        self._thread = thread
+        self._seconds = (DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms) / 1000
+        self._is_new = thread.turn is None
+        self._turn = thread.turn or thread.begin_other("shell")
+
+    def start(self) -> None:
+        """Start the command, and its turn if that is new."""
+        if self._is_new:
+            self._thread.start_turn(self._turn)
+        if self._turn.is_over:
             return  # the turn failed to start, and clients know
-        thread.terminals.spawn(_run(thread, turn, script, seconds), turn)
-
-    return run
+        work = _run(self._thread, self._turn, self._script, self._seconds)
+        self._thread.terminals.spawn(work, self._turn)
 
 
 async def _run(thread: LoadedThread, turn: ActiveTurn, script: str, seconds: float) -> None:

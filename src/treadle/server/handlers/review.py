@@ -12,7 +12,7 @@ from treadle.engine.approvals.guardian import overrule
 from treadle.engine.events.intake import thread_stored
 from treadle.engine.forking import fork
 from treadle.engine.project.confined_git import ConfinedGit
-from treadle.engine.review.review import begin_review
+from treadle.engine.review.review import begin_review, review_snapshot
 from treadle.engine.review.target import resolve
 from treadle.engine.thread import LoadedThread
 from treadle.protocol.approval import (
@@ -49,9 +49,9 @@ async def review_start(
         thread = await _copy(ctx.session, thread)
         await thread_stored(server.threads, thread)
         ctx.after_reply(partial(introduce, ctx.session, thread))
-    turn, start = begin_review(thread, task, model=effective.review_model)
-    ctx.after_reply(start)
-    return ReviewStartResponse(review_thread_id=thread.id, turn=turn)
+    turn = begin_review(thread, task, model=effective.review_model)
+    ctx.after_reply(partial(thread.start_turn, turn))
+    return ReviewStartResponse(review_thread_id=thread.id, turn=review_snapshot(turn, task))
 
 
 async def _copy(session: ClientSession, thread: LoadedThread) -> LoadedThread:

@@ -33,13 +33,13 @@ def thread_shell_command(
     ctx: Context[ClientSession], params: ThreadShellCommandParams
 ) -> ThreadShellCommandResponse:
     """Run a command of the user."""
-    from treadle.engine.terminals.user_command import begin
+    from treadle.engine.terminals.user_command import UserCommand
 
     thread = ctx.session.server.threads.get(params.thread_id)
     if params.timeout_ms is not None and params.timeout_ms < 0:
         timeout = params.timeout_ms
         raise InvalidOptions(f"thread/shellCommand timeoutMs must be non-negative, got {timeout}")
-    ctx.after_reply(begin(thread, params.command, params.timeout_ms))
+    ctx.after_reply(UserCommand(thread, params.command, params.timeout_ms).start)
     return ThreadShellCommandResponse()
 
 

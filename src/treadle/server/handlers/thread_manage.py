@@ -266,7 +266,7 @@ def thread_compact_start(
 ) -> ThreadCompactStartResponse:
     """Start a compaction."""
     thread = ctx.session.server.threads.get(params.thread_id)
-    ctx.after_reply(thread.begin_other("compact")[1])
+    ctx.after_reply(partial(thread.start_turn, thread.begin_other("compact")))
     return ThreadCompactStartResponse()
 
 

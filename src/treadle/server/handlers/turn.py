@@ -39,11 +39,10 @@ async def turn_start(ctx: Context[ClientSession], params: TurnStartParams) -> Tu
     check_turn(configuration, params)
     profile = turn_profile(configuration, params, thread.settings.cwd)
     files = await read_files(params.input, ctx.session.server.threads.services.file_workers)
-    turn, start = thread.begin_turn(params, profile, files=files)
-    await input_stored(thread, start)
-    if start is not None:
-        ctx.after_reply(start)
-    return TurnStartResponse(turn)
+    accepted = thread.begin_turn(params, profile, files=files)
+    await input_stored(thread, accepted)
+    ctx.after_reply(accepted.start)
+    return TurnStartResponse(accepted.snapshot)
 
 
 @router.request(TURN_STEER)
@@ -72,6 +71,6 @@ def turn_interrupt(
     ctx: Context[ClientSession], params: TurnInterruptParams
 ) -> TurnInterruptResponse:
     """Interrupt the active turn."""
-    stop = ctx.session.server.threads.get(params.thread_id).interrupt(params.turn_id)
-    ctx.after_reply(stop)
+    thread = ctx.session.server.threads.get(params.thread_id)
+    ctx.after_reply(thread.active_turn("interrupt", params.turn_id).stop)
     return TurnInterruptResponse()
