@@ -13,7 +13,7 @@ import pytest
 
 from tests.harness.scripted import client_of, playing
 from tests.harness.team import Team, more, spawn, wait
-from tests.harness.threads import Client
+from tests.harness.threads import Client, params_of
 from treadle.model.scripted.model import calls, waits_for
 from treadle.protocol.base import JsonValue
 from treadle.server.server import Server
@@ -94,6 +94,28 @@ async def test_a_child_keeps_what_a_client_chose_for_it(
 
     assert not team.children
     assert not (workspace / "made").exists()
+
+
+async def test_a_child_keeps_to_the_budget_of_the_turn_that_it_works_for(
+    client: Client, team: Team, workspace: Path
+) -> None:
+    """A model escaped the budget: it spawned an agent and ended its own turn."""
+    thread_id = await client.start(cwd=str(workspace))
+    held = asyncio.Event()
+    act = calls("update_plan", {"plan": []})
+    team.children = [[waits_for(held), act], *[act] * 20]
+    team.plays(spawn())
+    await client.run(thread_id, budget={"maxModelRequests": 5})
+    held.set()
+    ended = await client.until("turn/completed", lambda params: params["threadId"] == team.child_id)
+    left = len(team.children)
+    by_client = await client.run(team.child_id)
+
+    turn = ended[-1]["params"]["turn"]
+    assert turn["status"] == "failed"
+    assert turn["error"]["message"] == "the turn's budget of 5 model requests is used"
+    assert left == 18
+    assert params_of(by_client, "turn/completed")[-1]["turn"]["status"] == "completed"
 
 
 async def test_a_wait_for_very_many_agents_is_refused(client: Client, team: Team) -> None:

@@ -301,6 +301,19 @@ class Agents:
         accepted.start()
         return accepted.snapshot.id
 
+    def _share_budgets(self, child: SubAgent, thread: LoadedThread, turn_id: str) -> None:
+        """Count a child's turn against the budgets of the turn that it works for.
+
+        Also after that turn has ended: otherwise a model could spawn an agent to escape its budget.
+        """
+        parent = self._threads.find(child.parent_id)
+        if parent is None:
+            return
+        given = parent.usage.meters
+        thread.usage.shared = lambda: (
+            given if thread.turn is not None and thread.turn.id == turn_id else parent.usage.meters
+        )
+
     async def _find_stored(self, parent: LoadedThread, child_id: str) -> SubAgent | None:
         """Find a child that was not used since the server started."""
         try:
