@@ -69,7 +69,7 @@ async def start(
     size: tuple[int, int] | None = None,
     has_stdin: bool = False,
     env: dict[str, str] | None = None,
-    gate: EgressProxy | None = None,
+    proxy: EgressProxy | None = None,
 ) -> tuple[Process, Output]:
     """Start a command and collect its output."""
     output = Output()
@@ -82,7 +82,7 @@ async def start(
         on_output=output,
         size=size,
         has_stdin=has_stdin,
-        gate=gate,
+        proxy=proxy,
     )
     return process, output
 

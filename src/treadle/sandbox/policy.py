@@ -64,7 +64,7 @@ class Confinement:
     writable: tuple[WritableRoot, ...] = ()
     network: bool = False
     # An isolated network, with an egress proxy that leads to chosen hosts.
-    has_gate: bool = False
+    has_proxy: bool = False
     is_unrestricted: bool = False
     denied: tuple[str, ...] = ()
     # None: every file is readable.

@@ -39,14 +39,14 @@ class Process:
         child: RunningCommand,
         readers: list[_Reader],
         stdin: _Writer | None,
-        gate: EgressProxy | None = None,
+        proxy: EgressProxy | None = None,
     ) -> None:
         self.pid: Final = child.pid
         self._child = child
         self._readers = readers
         self._stdin = stdin
         self._terminal = readers[0].fd if len(readers) == 1 else None
-        self._gate = gate
+        self._proxy = proxy
         self._linger: asyncio.TimerHandle | None = None
         self._finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         for reader in readers:
@@ -65,7 +65,7 @@ class Process:
         on_output: OnOutput,
         size: tuple[int, int] | None = None,
         has_stdin: bool = False,
-        gate: EgressProxy | None = None,
+        proxy: EgressProxy | None = None,
         limits: CommandLimits | None = None,
     ) -> Self:
         """Run a command in a sandbox; with a size of rows and columns, on its own terminal.
@@ -85,20 +85,20 @@ class Process:
             if limits is not None:
                 bounds = Bounds(limits, _fillable(confinement, cwd, env))
                 descriptors = replace(descriptors, bounds=bounds)
-            if gate is not None:
-                ours.callback(gate.close)
-                descriptors = replace(descriptors, gate=gate.descriptor)
+            if proxy is not None:
+                ours.callback(proxy.close)
+                descriptors = replace(descriptors, proxy=proxy.descriptor)
             child = await sandbox.launch(
                 argv, cwd=cwd, env=env, confinement=confinement, fds=descriptors
             )
-            if gate is not None:
+            if proxy is not None:
                 try:
-                    gate.open()
+                    proxy.open()
                 except RuntimeError:
                     child.kill()
                     raise
             ours.pop_all()
-        return cls(child, readers, stdin, gate)
+        return cls(child, readers, stdin, proxy)
 
     @property
     def exit_code(self) -> int | None:
@@ -153,14 +153,14 @@ class Process:
     def kill(self) -> None:
         """Kill the command and everything that it started."""
         self._child.kill()
-        if self._gate is not None:
-            self._gate.close()
+        if self._proxy is not None:
+            self._proxy.close()
         # Earlier output is still delivered, unless the caller paused: it wants no more.
         self.resume()
 
     def _on_exit(self, _exited: asyncio.Future[int]) -> None:
-        if self._gate is not None:
-            self._gate.close()
+        if self._proxy is not None:
+            self._proxy.close()
         if self._stdin is not None:
             self._stdin.close()
         for reader in self._readers:

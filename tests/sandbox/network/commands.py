@@ -25,7 +25,7 @@ for url in sys.argv[1:]:
     except OSError as error:
         print("failed", error)
 """
-GATED = Confinement(has_gate=True)
+PROXIED = Confinement(has_proxy=True)
 
 
 class Referee:
@@ -57,19 +57,19 @@ async def run(
     referee: Referee,
     policy: NetworkPolicy | None = None,
     *,
-    confinement: Confinement = GATED,
+    confinement: Confinement = PROXIED,
     size: tuple[int, int] | None = None,
 ) -> Done:
     """Run a command with an egress proxy to its end; nothing of the proxy may remain."""
     policy = policy or NetworkPolicy(allows_local=True)
     tasks = BackgroundTasks()
-    gate = EgressProxy(
+    proxy = EgressProxy(
         policy, tasks, judge=referee.judge, on_blocked=referee.on_blocked, resolve=loopback
     )
     env = {"PATH": os.environ["PATH"], **environment(policy)}
     try:
         async with asyncio.timeout(SECONDS):
-            process, output = await start(argv, confinement, size=size, env=env, gate=gate)
+            process, output = await start(argv, confinement, size=size, env=env, proxy=proxy)
             code = await process.wait()
     finally:
         await tasks.close()

@@ -173,11 +173,11 @@ def test_a_denial_wins_whatever_its_position() -> None:
 
 def test_a_managed_network_is_exclusive_and_an_administrators_applies_to_all() -> None:
     online, offline = Confinement(network=True), Confinement()
-    gated = Confinement(has_gate=True)
+    proxied = Confinement(has_proxy=True)
 
-    assert NetworkPolicy().narrow(online) == gated
+    assert NetworkPolicy().narrow(online) == proxied
     assert NetworkPolicy().narrow(offline) == offline
-    assert NetworkPolicy(is_required=True).narrow(offline) == gated
+    assert NetworkPolicy(is_required=True).narrow(offline) == proxied
     assert NetworkPolicy(is_required=True).narrow(UNRESTRICTED) == UNRESTRICTED
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.harness.sandbox import using
 from tests.sandbox.commands import PYTHON, SECONDS, Done, start
-from tests.sandbox.network.commands import FETCH, GATED, Referee, fetch, run, website
+from tests.sandbox.network.commands import FETCH, PROXIED, Referee, fetch, run, website
 from treadle.sandbox.backends.selection import Backend, SandboxUnavailable
 from treadle.sandbox.network.environment import environment
 from treadle.sandbox.network.policy import Destination, NetworkPolicy
@@ -253,13 +253,13 @@ async def test_the_command_gets_the_same_environment_as_without_a_proxy() -> Non
     shell = ["/bin/sh", "-c", "ls /proc/self/fd; grep ^Sig /proc/self/status; env | sort"]
     variables = environment(NetworkPolicy())
 
-    gated = await run(shell, Referee(), NetworkPolicy())
+    proxied = await run(shell, Referee(), NetworkPolicy())
     process, output = await start(
         shell, Confinement(), env={"PATH": os.environ["PATH"], **variables}
     )
     await process.wait()
 
-    assert gated.stdout == output.text
+    assert proxied.stdout == output.text
 
 
 async def test_a_command_on_a_terminal_has_its_proxy_too() -> None:
@@ -277,7 +277,7 @@ print(urllib.request.urlopen(sys.argv[1]).read().decode(), sys.stdin.isatty())
 
 
 async def test_a_command_with_limited_reads_has_its_proxy_too() -> None:
-    confinement = Confinement(has_gate=True, readable=PLATFORM_FOLDERS)
+    confinement = Confinement(has_proxy=True, readable=PLATFORM_FOLDERS)
 
     argv = ["/bin/sh", "-c", f"test -e {Path.home()} || echo hidden; echo $HTTP_PROXY"]
     done = await run(argv, Referee(), confinement=confinement)
@@ -325,13 +325,13 @@ async def test_a_kill_closes_the_connections_of_a_proxy() -> None:
             cut.set()
 
     tasks = BackgroundTasks()
-    gate = EgressProxy(NetworkPolicy(), tasks, judge=judge)
+    proxy = EgressProxy(NetworkPolicy(), tasks, judge=judge)
     async with asyncio.timeout(SECONDS):
         process, _output = await start(
             [*PYTHON, FETCH, "http://allowed.test/"],
-            GATED,
+            PROXIED,
             env={"PATH": os.environ["PATH"], **environment(NetworkPolicy())},
-            gate=gate,
+            proxy=proxy,
         )
         await waiting.wait()
         process.kill()
@@ -348,4 +348,4 @@ async def test_without_namespaces_a_proxy_is_refused_with_a_reason(
         pytest.skip("landlock does not work here")
 
     with using(working["landlock"]), pytest.raises(SandboxUnavailable, match="bubblewrap"):
-        await run(["true"], Referee(), confinement=GATED)
+        await run(["true"], Referee(), confinement=PROXIED)

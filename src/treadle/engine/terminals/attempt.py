@@ -153,7 +153,7 @@ class CommandAttempt:
         if self.session is not None:
             run.item = msgspec.structs.replace(run.item, source="unifiedExecStartup")
         try:
-            env, gate = self._environment(confinement)
+            env, proxy = self._environment(confinement)
             argv = request.argv
             if permission.search_paths is not None:
                 argv, env = without_startup_files(argv, env)
@@ -165,7 +165,7 @@ class CommandAttempt:
                 env=env,
                 confinement=confinement,
                 size=self._size,
-                gate=gate,
+                proxy=proxy,
                 limits=self._thread.settings.shell.command_limits(),
             )
         except SandboxUnavailable as error:
@@ -189,9 +189,9 @@ class CommandAttempt:
             self._thread.settings.shell.environment,
             run.turn.thread_id,
             call_id=self._request.call_id,
-            has_network=confinement.network or confinement.has_gate,
+            has_network=confinement.network or confinement.has_proxy,
         )
-        if not confinement.has_gate:
+        if not confinement.has_proxy:
             return env, None
 
         gate, proxy_env = self._thread.approvals.hosts.open_gate(run)

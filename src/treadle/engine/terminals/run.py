@@ -100,7 +100,7 @@ class CommandRun:
         env: Mapping[str, str],
         confinement: Confinement,
         size: tuple[int, int] | None = None,
-        gate: EgressProxy | None = None,
+        proxy: EgressProxy | None = None,
         limits: CommandLimits | None = None,
     ) -> Process:
         """Start the process, or a new one after it has ended.
@@ -125,7 +125,7 @@ class CommandRun:
             confinement=confinement,
             on_output=self._on_output,
             size=size,
-            gate=gate,
+            proxy=proxy,
             limits=limits,
         )
         return self.process

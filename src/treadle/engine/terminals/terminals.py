@@ -59,7 +59,7 @@ class Terminals:
         env: Mapping[str, str],
         confinement: Confinement,
         size: tuple[int, int] | None = None,
-        gate: EgressProxy | None = None,
+        proxy: EgressProxy | None = None,
         limits: CommandLimits | None = None,
     ) -> None:
         """Start the process of a run, and watch it until it ends.
@@ -77,7 +77,7 @@ class Terminals:
             env=env,
             confinement=confinement,
             size=size,
-            gate=gate,
+            proxy=proxy,
             limits=limits,
         )
         self._running[run] = None

@@ -17,8 +17,8 @@ from treadle.support.files.descriptors import inherited_limit
 
 _FIX_LINK: Final = "replace it by a folder, or run the command without a sandbox"
 # Landlock filters ports, not hosts: any listener on the proxy's port would be reachable.
-_NO_GATE: Final = "only bubblewrap can restrict commands to chosen hosts"
-_FIX_GATE: Final = "install bubblewrap, or turn off the managed network"
+_NO_PROXY: Final = "only bubblewrap can restrict commands to chosen hosts"
+_FIX_PROXY: Final = "install bubblewrap, or turn off the managed network"
 _FIX_DESCRIPTORS: Final = "use fewer writable roots, or raise the limit (ulimit -n)"
 # What the supervisor and a guard have open besides.
 _SPARE: Final = 32
@@ -71,7 +71,7 @@ class Bubblewrap:
                 fds=replace(fds, is_terminal=False),
                 inherited=[
                     wrapped.filter_fd,
-                    *([] if fds.gate is None else [fds.gate]),
+                    *([] if fds.proxy is None else [fds.proxy]),
                     *wrapped.mounted,
                 ],
                 placeholders=wrapped.placeholders,
@@ -127,8 +127,8 @@ class Landlock:
         launcher: CommandLauncher,
     ) -> RunningCommand:
         """Start a command that applies the rules before it runs."""
-        if confinement.has_gate:
-            raise SandboxUnavailable(_NO_GATE, _FIX_GATE)
+        if confinement.has_proxy:
+            raise SandboxUnavailable(_NO_PROXY, _FIX_PROXY)
         ruleset = landlock.ruleset(confinement, protects=self.protects)
         try:
             confined = Confined(ruleset, landlock.filter_program(confinement))
@@ -157,7 +157,7 @@ class Seatbelt:
         launcher: CommandLauncher,
     ) -> RunningCommand:
         """Start a command under a generated profile."""
-        if confinement.has_gate:
-            raise SandboxUnavailable(_NO_GATE, _FIX_GATE)
+        if confinement.has_proxy:
+            raise SandboxUnavailable(_NO_PROXY, _FIX_PROXY)
         wrapped = seatbelt.arguments(argv, confinement)
         return launcher.launch_direct(wrapped, cwd=cwd, env=env, fds=fds)

@@ -105,7 +105,7 @@ def wrap(
         mounts.abandon()
         raise
     inner = [*_own_terminal(), *argv] if has_terminal else argv
-    if confinement.has_gate:
+    if confinement.has_proxy:
         inner = [*_entry(), *inner]
     options = [
         *_namespaces(flavour, network=confinement.network),
@@ -139,7 +139,7 @@ def _entry() -> tuple[str, ...]:
     path = Path(__file__).parent.with_name("network") / "shim.py"
     text = read_code(__spec__, str(path)).decode()
     program = str(Path(sys.executable).resolve())
-    return (program, "-I", "-S", "-c", text, str(GATE_FD), str(PORT))
+    return (program, "-I", "-S", "-c", text, str(PROXY_FD), str(PORT))
 
 
 def outer_environment(env: Mapping[str, str]) -> dict[str, str]:
@@ -163,7 +163,7 @@ def _system(confinement: Confinement, flavour: NamespaceSupport) -> Iterator[str
     else:
         yield from ("--tmpfs", "/")
         # The interpreter's own files, which reveal nothing about the user.
-        entry = (sys.base_prefix,) if confinement.has_gate else ()
+        entry = (sys.base_prefix,) if confinement.has_proxy else ()
         for path in sorted((*confinement.readable, *entry)):
             yield from ("--ro-bind-try", path, path)
     yield from ("--dev", "/dev")
@@ -185,7 +185,7 @@ class _Mounts:
         self.placeholders: list[Placeholder] = []
         self.descriptors: list[int] = []
         self._confinement = confinement
-        self._first = GATE_FD + 1 if confinement.has_gate else FILTER_FD + 1
+        self._first = PROXY_FD + 1 if confinement.has_proxy else FILTER_FD + 1
         self._has_bind_fd = flavour.has_bind_fd
 
     def arguments(self) -> Iterator[str]:
@@ -328,7 +328,7 @@ def _filter(confinement: Confinement) -> int:
     with contextlib.ExitStack() as stack:
         stack.callback(os.close, reader)
         try:
-            steps = program(network=confinement.network, has_gate=confinement.has_gate)
+            steps = program(network=confinement.network, has_proxy=confinement.has_proxy)
             os.write(writer, steps)
         finally:
             os.close(writer)

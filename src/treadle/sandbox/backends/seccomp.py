@@ -106,7 +106,7 @@ class _Step(NamedTuple):
 def program(
     *,
     network: bool,
-    has_gate: bool = False,
+    has_proxy: bool = False,
     sees_others: bool = False,
     also: tuple[str, ...] = (),
     machine: str = "",
@@ -133,12 +133,12 @@ def program(
     ]
     if machine == "x86_64":
         steps += [_Step(_AT_LEAST, _X32, if_false=1), _refuse()]
-    refused = [*_ALWAYS, *also, *([] if network or has_gate else _NETWORK)]
+    refused = [*_ALWAYS, *also, *([] if network or has_proxy else _NETWORK)]
     bodies = _conditional(network=network)
     if sees_others:
         bodies |= _of_others()
     bodies |= {name: [_refuse(_ERRORS.get(name, errno.EPERM))] for name in refused}
-    if has_gate:
+    if has_proxy:
         bodies["socket"] = _of_the_internet()
     for name, body in bodies.items():
         if numbers[name] >= 0:

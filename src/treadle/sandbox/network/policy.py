@@ -67,8 +67,8 @@ class NetworkPolicy:
         """Return the confinement with these hosts as its only network."""
         if confinement.is_unrestricted:
             return confinement
-        has_gate = self.is_required or confinement.network
-        return replace(confinement, network=False, has_gate=has_gate)
+        has_proxy = self.is_required or confinement.network
+        return replace(confinement, network=False, has_proxy=has_proxy)
 
     def permission(self, host: str) -> NetworkDomainPermission | None:
         """Return the decision of the list about a host; a denial wins."""

@@ -19,7 +19,7 @@ class Descriptors:
     # All three are one terminal, which becomes the command's controlling terminal.
     is_terminal: bool = False
     # Where the command passes the listener of its egress proxy.
-    gate: int | None = None
+    proxy: int | None = None
     # The limits of the command, if it has any.
     bounds: Bounds | None = None
 

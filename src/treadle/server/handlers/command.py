@@ -278,7 +278,7 @@ async def _start(
             on_output=command.on_output,
             size=(size.rows, size.cols) if params.tty else None,
             has_stdin=params.stream_stdin,
-            gate=proxy,
+            proxy=proxy,
             limits=effective.command_limits() or default_limits(),
         )
     except SandboxUnavailable as error:
@@ -320,7 +320,7 @@ def _execution_context(
     confinement, proxy = boundary.confine(policy, cwd, environ=environ), None
     if network := effective.network():
         confinement = network.narrow(confinement)
-    if network and confinement.has_gate:
+    if network and confinement.has_proxy:
         proxy, variables = _open_proxy(session, network, cwd)
         environ |= variables
     elif not confinement.network:
@@ -331,7 +331,7 @@ def _execution_context(
 def _open_proxy(
     session: ClientSession, network: NetworkPolicy, cwd: str
 ) -> tuple[EgressProxy, dict[str, str]]:
-    from treadle.engine.approvals.network import closed_gate
+    from treadle.engine.approvals.network import create_fixed_egress_proxy
     from treadle.sandbox.network.environment import environment
 
     threads = session.server.threads

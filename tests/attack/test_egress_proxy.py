@@ -26,9 +26,9 @@ import pytest
 from tests.harness.commands import bench
 from tests.harness.sandbox import find_backend
 from tests.sandbox.commands import PYTHON, SECONDS, start
-from tests.sandbox.network.commands import FETCH, GATED
+from tests.sandbox.network.commands import FETCH, PROXIED
 from treadle.engine.approvals import network
-from treadle.engine.approvals.network import closed_gate
+from treadle.engine.approvals.network import create_fixed_egress_proxy
 from treadle.engine.commands.rule_file import read_rules
 from treadle.engine.commands.rules import Rules
 from treadle.protocol.base import JsonValue
@@ -164,14 +164,16 @@ async def attempt(
 ) -> dict[Attempt, str]:
     """Have a sandboxed command make the attempts, one after the other."""
     if (await find_backend()).name != "bubblewrap":
-        pytest.skip("the gate takes bubblewrap")
+        pytest.skip("the egress proxy needs bubblewrap")
     tasks = BackgroundTasks()
-    gate = closed_gate(policy, Rules([read_rules(rules, "test")]), tasks, resolve=resolve)
+    proxy = create_fixed_egress_proxy(
+        policy, Rules([read_rules(rules, "test")]), tasks, resolve=resolve
+    )
     env = {"PATH": os.environ["PATH"], **environment(policy)}
     argv = [*PYTHON, ATTEMPTS, json.dumps(attempts), str(port)]
     try:
         async with asyncio.timeout(SECONDS):
-            process, output = await start(argv, GATED, env=env, gate=gate)
+            process, output = await start(argv, PROXIED, env=env, proxy=proxy)
             await process.wait()
     finally:
         await tasks.close()
@@ -344,7 +346,7 @@ enabled = true
 "*" = "allow"
 """
     if (await find_backend()).name != "bubblewrap":
-        pytest.skip("the gate takes bubblewrap")
+        pytest.skip("the egress proxy needs bubblewrap")
     params: dict[str, JsonValue] = {"approvalPolicy": "never", "sandbox": "workspace-write"}
     async with target() as (port, reached), bench(home, config, **params) as on:
         urls = [f"http://{host}:{port}/" for host in ("127.0.0.1", "127.1", "localhost", "[::1]")]
@@ -359,7 +361,7 @@ async def test_hosts_of_one_command_are_recorded_up_to_a_limit(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if (await find_backend()).name != "bubblewrap":
-        pytest.skip("the gate takes bubblewrap")
+        pytest.skip("the egress proxy needs bubblewrap")
     monkeypatch.setattr(network, "MAX_RECORDED", 3)
     config = """
 [sandbox_workspace_write]
