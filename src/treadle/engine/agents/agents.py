@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from treadle.engine.accounting.budget import Meter
 from treadle.engine.agents.roles import ROLES, free_name
 from treadle.engine.agents.setup import (
     depth_of,
@@ -297,6 +298,7 @@ class Agents:
             input=content, thread_id=thread.id, root_turn_id=turn.root_id or turn.id
         )
         accepted = thread.begin_turn(params, files=files)
+        self._share_budgets(child, thread, accepted.snapshot.id)
         self._set(child, RUNNING)
         accepted.start()
         return accepted.snapshot.id
@@ -309,10 +311,13 @@ class Agents:
         parent = self._threads.find(child.parent_id)
         if parent is None:
             return
-        given = parent.usage.meters
-        thread.usage.shared = lambda: (
-            given if thread.turn is not None and thread.turn.id == turn_id else parent.usage.meters
-        )
+        of_turn = parent.usage.meters
+
+        def meters() -> list[Meter]:
+            is_active = thread.turn is not None and thread.turn.id == turn_id
+            return of_turn if is_active else parent.usage.meters
+
+        thread.usage.charge_parent(meters)
 
     async def _find_stored(self, parent: LoadedThread, child_id: str) -> SubAgent | None:
         """Find a child that was not used since the server started."""

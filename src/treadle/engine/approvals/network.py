@@ -66,7 +66,7 @@ class _HostRequest:
     task: asyncio.Task[None] | None = None
 
 
-def closed_gate(
+def create_fixed_egress_proxy(
     policy: NetworkPolicy, rules: Rules, tasks: BackgroundTasks, *, resolve: Resolve | None = None
 ) -> EgressProxy:
     """Create the egress proxy of a command for which no approval is requested."""
@@ -125,12 +125,12 @@ class HostApprovals:
         self._accepted: set[Destination] = set()
         self._requests: dict[_Key, _HostRequest] = {}
 
-    def open_gate(self, run: CommandRun) -> tuple[EgressProxy, dict[str, str]]:
+    def create_proxy(self, run: CommandRun) -> tuple[EgressProxy, dict[str, str]]:
         """Create the egress proxy of a command that is about to start, and its environment."""
         policy = self._thread.settings_of(run.turn).network or NetworkPolicy()
-        return self._gate(run, policy), environment(policy)
+        return self._create_proxy(run, policy), environment(policy)
 
-    def _gate(self, run: CommandRun, policy: NetworkPolicy) -> EgressProxy:
+    def _create_proxy(self, run: CommandRun, policy: NetworkPolicy) -> EgressProxy:
         recorded: set[Destination] = set()
 
         async def judge(destination: Destination) -> None:

@@ -194,8 +194,8 @@ class CommandAttempt:
         if not confinement.has_proxy:
             return env, None
 
-        gate, proxy_env = self._thread.approvals.hosts.open_gate(run)
-        return env | proxy_env, gate
+        proxy, proxy_env = self._thread.approvals.hosts.create_proxy(run)
+        return env | proxy_env, proxy
 
     def _fail(self, reason: str) -> NotRun:
         message = f"{self.error_prefix}: {reason}"

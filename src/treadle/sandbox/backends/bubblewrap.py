@@ -29,7 +29,7 @@ from treadle.sandbox.paths import (
 from treadle.sandbox.policy import Confinement
 from treadle.support.code_guard import read_code
 
-FILTER_FD, GATE_FD = 3, 4
+FILTER_FD, PROXY_FD = 3, 4
 # Gives the terminal to the command rather than to bubblewrap: Ctrl-C reaches only the command.
 _OWN_TERMINAL: Final = ("setsid", "--ctty")
 _SEES_PROCESSES: Final = (

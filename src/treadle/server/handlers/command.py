@@ -334,10 +334,9 @@ def _open_proxy(
     from treadle.engine.approvals.network import create_fixed_egress_proxy
     from treadle.sandbox.network.environment import environment
 
-    threads = session.server.threads
-    return closed_gate(network, threads.services.rules(cwd), threads.services.tasks), environment(
-        network
-    )
+    services = session.server.threads.services
+    proxy = create_fixed_egress_proxy(network, services.rules(cwd), services.tasks)
+    return proxy, environment(network)
 
 
 async def _wait(process: Process, params: CommandExecParams) -> int:
