@@ -35,6 +35,7 @@ from treadle.engine.patch.files import MAX_FOLDERS
 from treadle.engine.project import skills
 from treadle.protocol.base import JsonValue
 from treadle.server.files import service as server_files
+from treadle.server.query_limits import MAX_TERM_CHARACTERS
 from treadle.server.session import MAX_FILE_REQUESTS
 from treadle.server.sources import skills as server_skills
 from treadle.support.text.json_text import MAX_CONTAINERS
@@ -456,6 +457,24 @@ async def test_request_with_too_many_parts_is_refused(
     refusal = await client.refusal(method, {**named, **params})
     assert reason in str(refusal)
     await client.request("model/list", {})
+
+
+@pytest.mark.parametrize("field", ["name", "gitInfo.sha", "gitInfo.branch", "gitInfo.originUrl"])
+async def test_what_every_list_of_threads_repeats_is_short(stage: Stage, field: str) -> None:
+    """Two names of 40 MB made `thread/list` too long for a message, for every client."""
+    client = await stage.client()
+    thread_id = await client.start(cwd=str(stage.workspace))
+    group, _, key = field.partition(".")
+    method = "thread/metadata/update" if key else "thread/name/set"
+
+    def params(text: str) -> JsonValue:
+        return {"threadId": thread_id, group: {key: text} if key else text}
+
+    refused = await client.refusal(method, params("x" * (MAX_TERM_CHARACTERS + 1)))
+    await client.ask(method, params("x" * MAX_TERM_CHARACTERS))
+
+    limit = MAX_TERM_CHARACTERS
+    assert refused.message == f"{field} must have at most {limit} characters, not {limit + 1}"
 
 
 async def test_settings_nested_too_deep_or_too_many_are_refused(stage: Stage) -> None:

@@ -18,10 +18,10 @@ MAX_WORDS: Final = 32_768
 
 
 def check_term(term: str, path: str = "searchTerm") -> str:
-    """Return a search term if it is short enough.
+    """Return a search term, a name or a similar short text if it is short enough.
 
     Raises:
-        InvalidInput: the term is too long.
+        InvalidInput: the text is too long.
     """
     if len(term) > MAX_TERM_CHARACTERS:
         limit = f"at most {MAX_TERM_CHARACTERS} characters"

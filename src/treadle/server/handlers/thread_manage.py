@@ -144,6 +144,7 @@ async def thread_name_set(
     name = params.name.strip()
     if not name:
         raise InvalidInput("name", "thread name must not be empty")
+    check_term(name, "name")  # every list of threads repeats it
     changed = ThreadNameUpdatedNotification(params.thread_id, name)
     loaded = threads.find(params.thread_id)
     if loaded is None:
@@ -192,6 +193,7 @@ def _apply_patch(info: GitInfo | None, patch: ThreadMetadataGitInfoUpdateParams)
     for name, value in fields.items():
         if isinstance(value, str) and not value.strip():
             raise InvalidInput(f"gitInfo.{wire[name]}", f"gitInfo.{wire[name]} must not be empty")
+        check_term(value or "", f"gitInfo.{wire[name]}")
     changed = msgspec.structs.replace(info or GitInfo(), **fields)
     return None if changed == GitInfo() else changed
 
