@@ -78,7 +78,7 @@ leave(work)
 FILES = """
 for _ in range(40):
     if os.fork() == 0:
-        leave(lambda: [os.dup(0) for _ in range(20)] and time.sleep(30))
+        leave(lambda: [os.dup(0) for _ in range(50)] and time.sleep(30))
 time.sleep(30)
 """
 DISK = """
@@ -89,7 +89,8 @@ def work():
             os.fsync(file.fileno())
 leave(work)
 """
-MEMORY_LIMIT, CPU_LIMIT, FILES_LIMIT = 'memory = "256MiB"', "cpu_seconds = 2", "open_files = 32"
+# The sandbox opens up to 50 files itself, if the program is in a folder that commands may write.
+MEMORY_LIMIT, CPU_LIMIT, FILES_LIMIT = 'memory = "256MiB"', "cpu_seconds = 2", "open_files = 64"
 DISK_LIMIT = 'disk_reserve = "100%"'
 VMSPLICE = """
 import ctypes
