@@ -21,7 +21,7 @@ endif
 
 WORDS := README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs benchmarks scripts src tests
 
-.PHONY: help setup setup-reference demo test test-reference check generate format bench clean
+.PHONY: help setup setup-reference demo test test-reference soak check generate format bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' Makefile
@@ -44,6 +44,9 @@ test: $(STAMP) ## Run the tests; make test ARGS="tests/jsonrpc -k framing"
 
 test-reference: $(REFERENCE) ## Run the tests that compare with the reference binaries
 	@$(PYTEST) -m reference $(ARGS)
+
+soak: $(STAMP) ## Run the tests with all rounds of the long ones
+	@TREADLE_SOAK=1 $(PYTEST) $(ARGS)
 
 check: $(STAMP) ## Run all that a change must pass: format, lint, words, types, imports, tests
 	@echo "== format" && $(BIN)/ruff format --check .

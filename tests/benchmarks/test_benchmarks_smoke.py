@@ -44,6 +44,7 @@ TINY = Sizes(
     few_turns=10,
     many_turns=20,
     imports=1,
+    client_turns=5,
     commands=6,
     commands_at_once=3,
     lines_of_output=10,

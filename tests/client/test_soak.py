@@ -14,6 +14,7 @@ from tests.client.relay import relay
 from tests.harness.commands import wait_until_gone
 from tests.harness.processes import listening
 from tests.harness.scripted import write_script
+from tests.harness.soak import rounds
 from treadle import AsyncClient, TurnInterrupted
 from treadle.client._runtime.reconnect import Backoff
 from treadle.client.events import OutputDelta
@@ -21,8 +22,9 @@ from treadle.client.thread import AsyncThread
 from treadle.protocol.base import JsonValue
 from treadle.protocol.item import CommandExecutionThreadItem
 
-TURNS = 1000
-COMMANDS = 100
+TURNS = rounds(1000)
+COMMANDS = rounds(100)
+TURNS_EACH = rounds(30, least=10)
 AT_ONCE = 20
 """Threads, which run a turn each at the same time."""
 
@@ -59,7 +61,7 @@ def family(pid: int) -> set[int]:
     return descendants
 
 
-async def test_a_thousand_turns_over_a_randomly_cut_connection_lose_nothing(home: Path) -> None:
+async def test_many_turns_over_a_randomly_cut_connection_lose_nothing(home: Path) -> None:
     """No turn is lost, none is run twice, and neither a task nor a process is left."""
     before = len(asyncio.all_tasks())
     chance = random.Random(11)  # noqa: S311 - the same cuts each time
@@ -99,7 +101,7 @@ async def test_a_thousand_turns_over_a_randomly_cut_connection_lose_nothing(home
         assert commands == COMMANDS
         assert (home / "ran").read_text() == "ran\n" * COMMANDS
         assert received == 2 * TURNS + COMMANDS
-        assert cuts > 10
+        assert cuts > TURNS // 100
         left = family(server.process.pid)
         assert len(left) == 1  # the supervisor, which ends with the server
         assert server.stop() == 0
@@ -167,12 +169,12 @@ async def test_turns_on_a_server_that_is_killed_repeatedly_end_as_they_are_store
 
         threads = [await client.start_thread(cwd=home, **FREE) for _ in range(10)]
         async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(statuses(thread, 30)) for thread in threads]
+            running = [tasks.create_task(statuses(thread, TURNS_EACH)) for thread in threads]
         outcomes = [run.result() for run in running]
         stored = [[turn.status for turn in (await thread.read()).turns] for thread in threads]
     assert outcomes == stored
     assert {status for each in outcomes for status in each} == {"completed", "interrupted"}
-    assert len(families) > 5
+    assert len(families) > TURNS_EACH // 6
     for pid in {*commands}.union(*families):
         wait_until_gone(pid)
     assert len(asyncio.all_tasks()) == before

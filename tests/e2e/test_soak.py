@@ -1,4 +1,4 @@
-"""Thousands of turns and hundreds of clients leave nothing behind in a server."""
+"""Many turns and clients leave nothing behind in a server."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from treadle.transport.websocket.listener import WebSocketListener, connect_webs
 ANSWER: Response = [says("It is done.", deltas=2), usage(7, 5)]
 SAME = Script(responses=[ANSWER], then="repeat")
 
-WARM_UP = 500
-TURNS = 1500
+# Enough for every buffer that has a limit to be full.
+WARM_UP = rounds(500, least=300)
+TURNS = rounds(1500)
+THREADS = rounds(300, least=100)
 # A turn stays in the model context, with its two messages, their parts and ids.
 BLOCKS_PER_TURN = 30
 
@@ -79,8 +81,8 @@ async def test_many_unloaded_threads_leave_nothing(home: Path) -> None:
         await run_threads(client, 150)
         tasks = len(asyncio.all_tasks())
         before = blocks()
-        await run_threads(client, 300)
-        assert (blocks() - before) / 300 < 4
+        await run_threads(client, THREADS)
+        assert (blocks() - before) / THREADS < 4
         assert len(asyncio.all_tasks()) == tasks
         assert server.threads.loaded_ids() == []
 
@@ -114,7 +116,7 @@ async def test_many_short_lived_clients_leave_nothing(home: Path) -> None:
             await come_and_go(url, thread_id, 5)
             before = await settled_tasks(server)
             files = open_files()
-            await come_and_go(url, thread_id, 200)
+            await come_and_go(url, thread_id, rounds(200))
             assert await settled_tasks(server) == before
             assert len(server.sessions) == 1
             assert watchers(server) == 1

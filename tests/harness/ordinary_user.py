@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -38,8 +38,8 @@ exec setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all "$@"
 """
 
 
-def run_as_ordinary_user(test_file: str, tmp_path: Path) -> None:
-    """Run one test file as the user `nobody` and require that its tests pass."""
+def run_as_ordinary_user(test_files: Sequence[str], tmp_path: Path) -> None:
+    """Run test files as the user `nobody` and require that their tests pass."""
     if os.geteuid() != 0:
         pytest.skip("the whole suite already runs as an ordinary user")
     if shutil.which("setpriv") is None:
@@ -47,14 +47,15 @@ def run_as_ordinary_user(test_file: str, tmp_path: Path) -> None:
     prefix = _prefix(tmp_path)
     if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("root may not create a mount namespace here")
+    kept = {name: os.environ[name] for name in ("PATH", "TREADLE_SOAK") if name in os.environ}
     with _folder() as folder:
         # Its plugin for pytest, which reports at the end, takes a second to import.
         options = ["-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
         options.append(f"--basetemp={folder}/run")
         done = subprocess.run(
-            [*prefix, sys.executable, "-B", "-m", "pytest", *options, test_file],
+            [*prefix, sys.executable, "-B", "-m", "pytest", *options, *test_files],
             cwd=REPOSITORY,
-            env={"PATH": os.environ["PATH"], "HOME": str(folder), "TMPDIR": str(folder)},
+            env={**kept, "HOME": str(folder), "TMPDIR": str(folder)},
             capture_output=True,
             text=True,
             check=False,

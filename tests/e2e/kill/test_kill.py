@@ -17,12 +17,13 @@ import pytest
 
 from tests.harness.peer import HungUp, Peer
 from tests.harness.processes import spawn_server
+from tests.harness.soak import rounds
 from treadle.protocol.base import JsonValue
 from treadle.transport.base import TransportError
 from treadle.transport.subprocess import SubprocessTransport
 
-TURNS = 200
-KILLS = 40
+TURNS = rounds(200)
+KILLS = rounds(40)
 
 FIRST = [
     {"type": "thinks", "summary": ["One thing", "and another"]},
@@ -180,7 +181,7 @@ def check(witness: Witness, stored: list[JsonValue], turns: list[str]) -> None:
 async def test_no_published_event_is_lost_and_no_message_is_duplicated(
     home: Path, seed: int
 ) -> None:
-    """Ours: at random points of 200 turns, the next server knows all that was published."""
+    """Ours: at random points of many turns, the next server knows all that was published."""
     script = home.parent / "script.json"
     script.write_text(json.dumps([FIRST, SECOND] * TURNS), "utf-8")
     witness = Witness()

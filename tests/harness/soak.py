@@ -1,0 +1,12 @@
+"""The number of rounds of long tests: a tenth by default, all of them with `make soak`."""
+
+from __future__ import annotations
+
+import os
+
+IS_FULL = os.environ.get("TREADLE_SOAK") == "1"
+
+
+def rounds(full: int, *, least: int = 1) -> int:
+    """Return how often a test repeats what it does."""
+    return full if IS_FULL else max(least, full // 10)
