@@ -471,7 +471,7 @@ async def test_what_every_list_of_threads_repeats_is_short(stage: Stage, field: 
         return {"threadId": thread_id, group: {key: text} if key else text}
 
     refused = await client.refusal(method, params("x" * (MAX_TERM_CHARACTERS + 1)))
-    await client.ask(method, params("x" * MAX_TERM_CHARACTERS))
+    await client.request(method, params("x" * MAX_TERM_CHARACTERS))
 
     limit = MAX_TERM_CHARACTERS
     assert refused.message == f"{field} must have at most {limit} characters, not {limit + 1}"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.scripted import client_of, over, playing
+from tests.harness.soak import rounds
 from tests.harness.threads import Client, text_input
 from treadle.engine.events import log as log_module
 from treadle.engine.threads import MAX_IDLE
