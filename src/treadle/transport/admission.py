@@ -66,8 +66,8 @@ class Stranger:
 
     message_bytes: int
     seconds: float
-    introduced: Callable[[], None]
-    refused: Callable[[str], None]
+    on_initialize: Callable[[], None]
+    on_refusal: Callable[[str], None]
 
 
 class Visitor:
@@ -91,23 +91,23 @@ class Visitor:
     def drop(self, reason: str) -> None:
         """Cut off the connection."""
         self._is_dropped = True
-        self._admission.refused(self.address, reason)
-        self._admission.introduced(self)
+        self._admission.log_refusal(self.address, reason)
+        self._admission.mark_initialized(self)
         if self._drop is not None:
             self._drop()
 
     def leave(self) -> None:
         """Stop counting the connection: it has ended."""
-        self._admission.left(self)
+        self._admission.remove(self)
 
-    def refused(self, reason: str) -> None:
+    def log_refusal(self, reason: str) -> None:
         """Log why the connection is refused."""
-        self._admission.refused(self.address, reason)
+        self._admission.log_refusal(self.address, reason)
 
-    def introduced(self) -> None:
+    def mark_initialized(self) -> None:
         """Stop counting the connection as a stranger: it has sent a valid `initialize`."""
         self._drop = None
-        self._admission.introduced(self)
+        self._admission.mark_initialized(self)
 
 
 class Admission:
@@ -135,7 +135,7 @@ class Admission:
     def enter(self, address: str) -> Visitor | None:
         """Count an accepted connection; return `None` if there are too many."""
         if self._total >= self.limits.total:
-            self.refused(address, "too many connections")
+            self.log_refusal(address, "too many connections")
             return None
         if not _is_local(address):
             same = [each for each in self._strangers if each.address == address]
@@ -146,11 +146,11 @@ class Admission:
         self._total += 1
         return visitor
 
-    def introduced(self, visitor: Visitor) -> None:
+    def mark_initialized(self, visitor: Visitor) -> None:
         """Stop counting a visitor as a stranger."""
         self._strangers.pop(visitor, None)
 
-    def left(self, visitor: Visitor) -> None:
+    def remove(self, visitor: Visitor) -> None:
         """Stop counting a connection: it has ended."""
         self._strangers.pop(visitor, None)
         self._total -= 1
@@ -167,7 +167,7 @@ class Admission:
         """Mark one refusal as sent."""
         self._refusing -= 1
 
-    def refused(self, address: str, reason: str) -> None:
+    def log_refusal(self, address: str, reason: str) -> None:
         """Log that a peer was refused, at most once a minute."""
         self._refusals.happened(reason, address=address)
 

@@ -123,7 +123,7 @@ class WebSocketTransport(asyncio.Protocol):
         self._decoder.relax(self._limit)
         if self._pauses & _STEP:
             self._loop.call_soon(self._read_on)
-        stranger.introduced()
+        stranger.on_initialize()
 
     async def send(self, frames: Sequence[bytes]) -> None:
         """Write the messages; return once the peer has read all but a bounded rest.
@@ -241,7 +241,7 @@ class WebSocketTransport(asyncio.Protocol):
 
     def _refuse_stranger(self, reason: str) -> None:
         if self._stranger is not None:
-            self._stranger.refused(reason)
+            self._stranger.on_refusal(reason)
         self._end(reason)
 
     def _expire(self) -> None:
@@ -270,7 +270,7 @@ class WebSocketTransport(asyncio.Protocol):
                 self._require_stream().close()
             case Violation(code, reason):
                 if self._stranger is not None:
-                    self._stranger.refused(reason)
+                    self._stranger.on_refusal(reason)
                 self._log_garbage("framing violated", reason=reason)
                 self._end(f"the peer violated the framing: {reason}")
                 self._send_close(code, reason)

@@ -292,8 +292,8 @@ def _stranger(limits: ConnectionLimits, visitor: Visitor | None) -> Stranger:
     return Stranger(
         message_bytes=limits.message_bytes,
         seconds=limits.initialize_seconds,
-        introduced=(lambda: None) if visitor is None else visitor.introduced,
-        refused=(lambda _: None) if visitor is None else visitor.refused,
+        on_initialize=(lambda: None) if visitor is None else visitor.mark_initialized,
+        on_refusal=(lambda _: None) if visitor is None else visitor.log_refusal,
     )
 
 
