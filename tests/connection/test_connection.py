@@ -38,7 +38,7 @@ async def answers_of(far: MemoryTransport, *documents: JsonValue, count: int) ->
     messages: list[JsonValue] = []
     while len(messages) < count:
         frames = await far.receive()
-        assert frames, "hung up"
+        assert frames, "connection closed"
         messages += (json.loads(frame) for frame in frames if isinstance(frame, bytes))
     return messages
 
@@ -287,7 +287,7 @@ async def test_a_disconnect_fails_the_pending_requests() -> None:
         for _ in requests:
             await started.acquire()
         both.far_run.cancel()
-        assert [await task for task in requests] == ["memory hung up"] * 5
+        assert [await task for task in requests] == ["memory closed the connection"] * 5
         with pytest.raises(ConnectionLost):
             await both.near.request(ECHO, TextParams())
 
@@ -396,4 +396,4 @@ async def test_a_broken_transport_is_logged_and_ends_the_connection(
     async with asyncio.timeout(20):
         await Connection(Broken(), router(), "x").run()
     assert closed == [True]
-    assert [record.message for record in caplog.records] == ["line broke"]
+    assert [record.message for record in caplog.records] == ["connection lost"]

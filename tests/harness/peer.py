@@ -47,7 +47,7 @@ class Peer:
         return self._read.popleft()
 
     async def receive_all(self) -> list[JsonValue]:
-        """Read until the server hangs up."""
+        """Read until the server closes the connection."""
         messages: list[JsonValue] = []
         try:
             while True:

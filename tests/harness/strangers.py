@@ -61,7 +61,7 @@ class StrangerLine:
         event = await self.event()
         while event is not None and not isinstance(event, bytes):
             event = await self.event()
-        assert event is not None, "the server hung up"
+        assert event is not None, "the server closed the connection"
         return json.loads(event)
 
     async def is_cut(self) -> bool:

@@ -62,7 +62,7 @@ logger = logging.getLogger(__name__)
 
 
 class ConnectionLost(TransportError):
-    """The peer hung up before it answered."""
+    """The peer closed the connection before it answered."""
 
 
 class Connection(Generic[S]):
@@ -120,7 +120,7 @@ class Connection(Generic[S]):
         return self._transport.peer
 
     async def run(self) -> None:
-        """Run until the peer hangs up, or `finish` or `close` is called."""
+        """Run until the peer closes the connection, or `finish` or `close` is called."""
         try:
             async with self._tasks:
                 writer = self._tasks.create_task(self._write(), name=f"write {self.peer}")
@@ -170,7 +170,7 @@ class Connection(Generic[S]):
 
         Raises:
             RpcError: the peer returned an error.
-            ConnectionLost: it hung up first.
+            ConnectionLost: it closed the connection first.
         """
         await self._outbound.room()
         return await self.begin_request(method, params, id_=id_)
@@ -180,7 +180,7 @@ class Connection(Generic[S]):
 
         Raises:
             RpcError: the peer returned an error.
-            ConnectionLost: it hung up first.
+            ConnectionLost: it closed the connection first.
         """
         if not self._outbound.has_room:
             await self._outbound.room()
@@ -196,7 +196,7 @@ class Connection(Generic[S]):
         """Queue a request at once, in order with the notifications; await the response later.
 
         Raises:
-            ConnectionLost: the peer hung up.
+            ConnectionLost: the peer closed the connection.
         """
         return self._answer(method, *self._put_request(method.method, params, id_))
 
@@ -204,7 +204,7 @@ class Connection(Generic[S]):
         self, method: str, params: JsonValue, id_: Id | None
     ) -> tuple[Id, asyncio.Future[ResponseMessage]]:
         if self._is_lost:
-            raise ConnectionLost(f"{self.peer} hung up")
+            raise ConnectionLost(f"{self.peer} closed the connection")
         id_ = next(self._ids) if id_ is None else id_
         call = envelope.encode_request(id_, method, params)
         answer: asyncio.Future[ResponseMessage] = asyncio.get_running_loop().create_future()
@@ -267,7 +267,7 @@ class Connection(Generic[S]):
                     self._take_all(frames[start : start + MAX_STEP_FRAMES])
                     await asyncio.sleep(0)
         except TransportError as error:
-            self._log_break(error)
+            self._log_loss(error)
 
     def _take_all(self, frames: Sequence[Frame]) -> None:
         for frame in frames:
@@ -277,7 +277,7 @@ class Connection(Generic[S]):
         """Return the next frames of the peer; empty at the end.
 
         A peer that does not read its responses gets no further ones, which bounds the memory. A
-        little more is still read from it, to detect whether it has hung up.
+        little more is still read from it, to detect whether it has closed the connection.
         """
         frames = list(await self._transport.receive())
         while frames and not self._outbound.has_room:
@@ -306,14 +306,14 @@ class Connection(Generic[S]):
         try:
             await self._outbound.write_to(self._transport)
         except TransportError as error:
-            self._log_break(error)
+            self._log_loss(error)
             self._outbound.close()
             await self._transport.close()
 
-    def _log_break(self, error: TransportError) -> None:
+    def _log_loss(self, error: TransportError) -> None:
         # A stranger can break connections as often as it likes.
         level = logging.INFO if self._guarded is None else logging.DEBUG
-        logger.log(level, "line broke", extra={"peer": self.peer, "reason": str(error)})
+        logger.log(level, "connection lost", extra={"peer": self.peer, "reason": str(error)})
 
     def _take(self, message: Message) -> None:
         match message:
@@ -361,7 +361,7 @@ class Connection(Generic[S]):
         self._is_lost = True
         for future in self._open.values():
             if not future.done():
-                future.set_exception(ConnectionLost(f"{self.peer} hung up"))
+                future.set_exception(ConnectionLost(f"{self.peer} closed the connection"))
         self._open.clear()
 
     async def _finish_handlers(self) -> None:

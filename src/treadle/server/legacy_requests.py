@@ -72,7 +72,7 @@ def send_legacy(
     """Send an approval in its older form; return `None` if the request has none.
 
     Raises:
-        ConnectionLost: the client hung up.
+        ConnectionLost: the client closed the connection.
     """
     match request.params:
         case CommandExecutionRequestApprovalParams(command=str()) as params:

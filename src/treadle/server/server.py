@@ -227,7 +227,7 @@ class Server:
                 self._on_idle()
             # A client without a handshake is not logged.
             if session.client is not None:
-                logger.info("client gone", extra={"peer": transport.peer})
+                logger.info("client disconnected", extra={"peer": transport.peer})
 
 
 def _replay_handshake(session: ClientSession, line: bytes) -> None:

@@ -29,7 +29,7 @@ def send_request(
     """Send a server request to a client, and return its answer.
 
     Raises:
-        ConnectionLost: the client hung up.
+        ConnectionLost: the client closed the connection.
     """
     if client.wants_legacy_approvals:
         from treadle.server.legacy_requests import send_legacy

@@ -86,7 +86,7 @@ async def test_a_refused_upgrade_is_raised_with_status_and_body() -> None:
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (b"", "the server hung up during the handshake"),
+        (b"", "the server closed the connection during the handshake"),
         (b"SSH-2.0-x\r\n\r\n", "the server's answer is not HTTP: not an HTTP/1 response"),
         (b"HTTP/1.1 101 x\r\n\r\n", "the server's answer is not a WebSocket handshake"),
     ],

@@ -367,7 +367,7 @@ async def test_a_failing_connection_does_not_affect_the_others(
 @pytest.mark.parametrize(
     ("leave", "failure"),
     [
-        ("eof", "the peer hung up inside a message"),
+        ("eof", "the peer closed the connection inside a message"),
         ("reset", "the connection broke: [Errno 104] Connection reset by peer"),
     ],
 )

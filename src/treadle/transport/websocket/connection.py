@@ -191,7 +191,11 @@ class WebSocketTransport(asyncio.Protocol):
 
     def eof_received(self) -> None:
         # The reference ends TCP without a Close frame: not a failure in itself.
-        torn = "the peer hung up inside a message" if self._decoder.is_inside_message else None
+        torn = (
+            "the peer closed the connection inside a message"
+            if self._decoder.is_inside_message
+            else None
+        )
         self._end(torn)
 
     def connection_lost(self, exc: Exception | None) -> None:

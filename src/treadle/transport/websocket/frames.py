@@ -11,7 +11,7 @@ from typing import Final
 from treadle.jsonrpc.framing import HEAD_BYTES, MAX_MESSAGE_BYTES, Oversized
 
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
-"""Longest frame we send: the reference hangs up on a longer one."""
+"""Longest frame we send: the reference closes the connection on a longer one."""
 
 CONTINUATION: Final = 0x0
 TEXT: Final = 0x1

@@ -111,14 +111,14 @@ class Handshake(asyncio.Protocol):
         self._gone.set()
 
     async def read(self) -> bytes:
-        """Return the received bytes once they are ready, or when the peer hung up."""
+        """Return the received bytes once they are ready, or when the peer closed the connection."""
         await self._ready.wait()
         return self._data
 
     def hand_over(self, successor: WebSocketTransport, rest: bytes) -> None:
         """Pass the connection on to the WebSocket, with the bytes after the head."""
         if self._gone.is_set():
-            raise TransportError("the peer hung up during the handshake")
+            raise TransportError("the peer closed the connection during the handshake")
         self.line.set_protocol(successor)
         successor.connection_made(self.line)
         if rest:
@@ -316,7 +316,7 @@ async def open_upgrade(
 
     Raises:
         UpgradeRefused: the server refused the upgrade.
-        TransportError: it hung up, or its response is invalid.
+        TransportError: it closed the connection, or its response is invalid.
     """
     key = base64.b64encode(os.urandom(16)).decode()
     try:
@@ -324,7 +324,7 @@ async def open_upgrade(
         data = await handshake.read()
         end = find_head_end(data)
         if end < 0:
-            raise TransportError("the server hung up during the handshake")
+            raise TransportError("the server closed the connection during the handshake")
         response = parse_response(data[:end])
         if response.status != 101:
             raise UpgradeRefused(response.status, data[end:].decode(errors="replace"))
