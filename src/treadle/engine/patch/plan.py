@@ -130,20 +130,20 @@ def _changed(text: str, hunks: Sequence[Hunk], path: str, effort: Effort) -> byt
     if not text.endswith("\n") and lines:
         lines[-1] += end[:-1]
     finder = LineFinder(bare, effort)
-    made: list[str] = []
-    done = place = 0
+    result: list[str] = []
+    copied = place = 0
     for hunk in hunks:
         at, pairs = _locate(finder, hunk, place, path)
-        made += lines[done:at]
+        result += lines[copied:at]
         for mark, line in pairs:
             if mark == "+":
-                made.append(line + end[:-1])
+                result.append(line + end[:-1])
             else:
-                made += lines[at : at + 1] if mark == " " else ()
+                result += lines[at : at + 1] if mark == " " else ()
                 at += 1
-        done = place = at
-    made += lines[done:]
-    return encode_lines(made)
+        copied = place = at
+    result += lines[copied:]
+    return encode_lines(result)
 
 
 def _locate(
@@ -151,29 +151,29 @@ def _locate(
 ) -> tuple[int, list[tuple[str, str]]]:
     """The place of a hunk, and its lines without an empty last one that only the patch has."""
     for context in hunk.contexts:
-        found = finder.find([context], start)
-        if found is None:
+        index = finder.find([context], start)
+        if index is None:
             raise PatchError(f"Failed to find context '{context}' in {path}")
-        start = found + 1
+        start = index + 1
     expected, pairs = hunk.expected(), hunk.lines
-    found = finder.find(expected, start, is_at_end=hunk.is_at_end)
-    if found is None and expected and not expected[-1]:
+    index = finder.find(expected, start, is_at_end=hunk.is_at_end)
+    if index is None and expected and not expected[-1]:
         expected, pairs = expected[:-1], _without_last_empty(pairs)
-        found = finder.find(expected, start, is_at_end=hunk.is_at_end)
+        index = finder.find(expected, start, is_at_end=hunk.is_at_end)
     if not expected:
         return (start if hunk.contexts or not pairs else len(finder.lines)), pairs
-    if found is None:
+    if index is None:
         lines = "\n".join(hunk.expected())
         raise PatchError(f"Failed to find expected lines in {path}:\n{lines}")
-    return found, pairs
+    return index, pairs
 
 
 def _without_last_empty(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """The lines of a hunk without an empty last one, on both sides."""
-    kept = list(pairs)
-    last = max(at for at, (mark, _) in enumerate(kept) if mark != "+")
-    mark, _ = kept.pop(last)
-    new = [at for at, (sign, _) in enumerate(kept) if sign != "-"]
-    if mark == "-" and new and kept[new[-1]] == ("+", ""):
-        del kept[new[-1]]
-    return kept
+    shortened = list(pairs)
+    last = max(at for at, (mark, _) in enumerate(shortened) if mark != "+")
+    mark, _ = shortened.pop(last)
+    new = [at for at, (sign, _) in enumerate(shortened) if sign != "-"]
+    if mark == "-" and new and shortened[new[-1]] == ("+", ""):
+        del shortened[new[-1]]
+    return shortened

@@ -76,9 +76,9 @@ class LineFinder:
             pattern = view.numbers_of(needle if normalize is None else map(normalize, needle))
             if pattern is None:
                 continue
-            found = _index(view.numbers, pattern, first, last, self._effort)
-            if found is not None:
-                return found
+            index = _index(view.numbers, pattern, first, last, self._effort)
+            if index is not None:
+                return index
         return None
 
     def _find_plainly(self, needle: Sequence[str], first: int, last: int) -> int | None:

@@ -81,7 +81,7 @@ class ToolHandler(Protocol):
 class Finder(Protocol):
     """Lets the model search for tools that are not offered from the start."""
 
-    def found(self) -> Container[ToolName]:
+    def found_tools(self) -> Container[ToolName]:
         """The tools that the model has found, which are offered from now on."""
         ...
 
@@ -116,8 +116,10 @@ class ToolRegistry:
         known = self._known()
         known = {name: tool for name, tool in known.items() if not is_hidden(tool)}
         deferred = {name for name, tool in known.items() if is_deferred(tool)}
-        found = self._finder.found() if deferred and self._finder is not None else ()
-        return _offer(tool for name, tool in known.items() if name not in deferred or name in found)
+        offered = self._finder.found_tools() if deferred and self._finder is not None else ()
+        return _offer(
+            tool for name, tool in known.items() if name not in deferred or name in offered
+        )
 
     def _known(self) -> dict[ToolName, ToolHandler]:
         known = dict(self._tools)

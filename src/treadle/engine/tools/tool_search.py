@@ -67,7 +67,7 @@ class ToolFinder:
     def __init__(self, thread: LoadedThread) -> None:
         self._thread = thread
 
-    def found(self) -> set[ToolName]:
+    def found_tools(self) -> set[ToolName]:
         """The tools to offer because the model has found them.
 
         A model with native tool search reads the definitions from the output of the search.
@@ -139,12 +139,12 @@ class ToolSearch:
         return await self._workers.run(self._search, arguments, is_native=call.is_search)
 
     def _search(self, arguments: _Arguments, *, is_native: bool) -> Output:
-        found = rank(arguments.query, self._deferred)[: arguments.limit]
+        matches = rank(arguments.query, self._deferred)[: arguments.limit]
         if is_native:
-            return _as_specs(found)
+            return _as_specs(matches)
         tools = [
             {"namespace": space, "name": name, "description": tool.spec().get("description", "")}
-            for tool in found
+            for tool in matches
             for space, name in [name_of(tool)]
         ]
         return msgspec.json.encode({"tools": tools}).decode()
@@ -258,7 +258,7 @@ def _found_by_function(items: Sequence[ModelItem]) -> Iterator[ToolName]:
             searches.add(call_id)
         elif item.get("type") == "function_call_output" and call_id in searches:
             try:
-                found = msgspec.json.decode(str(item.get("output")), type=_FoundTools)
+                output = msgspec.json.decode(str(item.get("output")), type=_FoundTools)
             except msgspec.MsgspecError:
                 continue  # a search that was refused or interrupted
-            yield from ((tool.namespace, tool.name) for tool in found.tools)
+            yield from ((tool.namespace, tool.name) for tool in output.tools)
