@@ -162,7 +162,7 @@ def ask_in_vain(peer: Peer, params: Json) -> Json:
 
 
 def go_on(_peer: Peer, _params: Json) -> Json:
-    """Let who asks in vain go on."""
+    """Let a caller continue that gets no answer."""
     GO_ON.set()
     return text("going on")
 

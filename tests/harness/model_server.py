@@ -1,4 +1,4 @@
-"""A model on the loopback that speaks the Responses API: it plays replies and keeps requests."""
+"""A model server on the loopback with the Responses API: plays replies and keeps requests."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Step: TypeAlias = JsonValue | asyncio.Event
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What one request gets: the events of a stream, or a status and a body."""
+    """The reply to one request: the events of a stream, or a status and a body."""
 
     steps: Sequence[Step] = ()
     status: int = 200
     body: JsonValue = None
     headers: dict[str, str] = field(default_factory=dict)
-    # The line breaks after the last event, as if the provider had died.
+    # The connection is cut after the last event, as if the provider had died.
     is_cut: bool = False
 
 
@@ -61,7 +61,7 @@ class ReceivedRequest:
 
 
 class ModelServer:
-    """Gives its replies in order, and says "done" when there are none left."""
+    """Plays its replies in order, then replies "done"."""
 
     def __init__(self) -> None:
         self.replies: deque[Reply] = deque()
@@ -73,7 +73,7 @@ class ModelServer:
 
     @property
     def base_url(self) -> str:
-        """Where the API begins."""
+        """The base URL of the API."""
         return f"http://127.0.0.1:{self.port}/v1"
 
     def plays(self, *replies: Reply) -> None:
@@ -100,7 +100,7 @@ class ModelServer:
             writer.close()
 
     async def stop(self) -> None:
-        """Drop the connections that are left."""
+        """Drop the remaining connections."""
         for task in list(self._connections):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -160,16 +160,16 @@ async def model_server() -> AsyncIterator[ModelServer]:
             await model.stop()
 
 
-# -- what a reply is made of
+# -- parts of a reply
 
 
 def created(response_id: str = "resp-1") -> JsonValue:
-    """The stream begins."""
+    """The first event of a stream."""
     return {"type": "response.created", "response": {"id": response_id}}
 
 
 def completed(response_id: str = "resp-1", tokens: tuple[int, int] = (10, 5)) -> JsonValue:
-    """The stream is whole, and this is what it cost."""
+    """The last event of a stream, with the usage."""
     spent, made = tokens
     usage = {
         "input_tokens": spent,
@@ -182,17 +182,17 @@ def completed(response_id: str = "resp-1", tokens: tuple[int, int] = (10, 5)) ->
 
 
 def done(item: JsonValue) -> JsonValue:
-    """An item is finished."""
+    """The event that completes an item."""
     return {"type": "response.output_item.done", "output_index": 0, "item": item}
 
 
 def added(item: JsonValue) -> JsonValue:
-    """An item begins."""
+    """The event that starts an item."""
     return {"type": "response.output_item.added", "output_index": 0, "item": item}
 
 
 def message(text: str, id_: str, deltas: Sequence[str] = (), *gates: asyncio.Event) -> list[Step]:
-    """The events of an assistant message; gates are waited for after the deltas."""
+    """The events of an assistant message; it waits for the gates after the deltas."""
     item: JsonValue = {"type": "message", "id": id_, "role": "assistant"}
     steps: list[Step] = []
     if deltas:
@@ -219,14 +219,14 @@ def says(
     number: int = 1,
     tokens: tuple[int, int] = (10, 5),
 ) -> Reply:
-    """A reply that is one message."""
+    """A reply with one message."""
     response_id = f"resp-{id_ or number}"
     steps = message(text, id_ or f"msg-{number}", deltas, *gates)
     return Reply([created(response_id), *steps, completed(response_id, tokens)])
 
 
 def calls(name: str, arguments: JsonValue, call_id: str = "call-1") -> Reply:
-    """A reply that is one function call; a string goes out as it is."""
+    """A reply with one function call; a string is sent unchanged."""
     text = arguments if isinstance(arguments, str) else json.dumps(arguments)
     item = {"type": "function_call", "call_id": call_id, "name": name, "arguments": text}
     response_id = f"resp-{call_id}"
@@ -240,12 +240,12 @@ def fails(code: str, words: str) -> Reply:
 
 
 def refuses(status: int, body: JsonValue) -> Reply:
-    """A request that gets no stream at all."""
+    """An HTTP error instead of a stream."""
     return Reply(status=status, body=body)
 
 
 def patches(patch: str, call_id: str = "call-1") -> Reply:
-    """A reply that is one call of the free-text tool for patches."""
+    """A reply with one call of the free-text patch tool."""
     kind = {"type": "custom_tool_call", "status": "completed", "name": "apply_patch"}
     response_id = f"resp-{call_id}"
     item = {**kind, "call_id": call_id, "input": patch}

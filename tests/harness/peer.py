@@ -1,4 +1,4 @@
-"""A client that can say anything: frames as bytes or as documents, answers as documents."""
+"""A client that sends arbitrary frames, valid or not, and reads messages as documents."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ CLIENT = {"name": "probe", "title": "Probe", "version": "9.9"}
 
 
 class HungUp(Exception):
-    """The server ended the conversation."""
+    """The server closed the connection."""
 
 
 class Peer:
-    """One end of a line to a server; reads in order, waits for nothing it did not ask for."""
+    """One end of a connection to a server; reads messages in order."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
@@ -36,7 +36,7 @@ class Peer:
         """Wait for the next message of the server.
 
         Raises:
-            HungUp: there will be none.
+            HungUp: the server closed the connection.
         """
         while not self._read:
             frames = await self.transport.receive()
@@ -56,7 +56,7 @@ class Peer:
             return messages
 
     async def request(self, method: str, params: JsonValue = None) -> JsonValue:
-        """Send a request and give the next message, which must be its answer."""
+        """Send a request and return the next message, which must be its answer."""
         id_ = f"request-{next(self._ids)}"
         await self.send({"id": id_, "method": method, "params": params})
         answer = await self.receive()
@@ -64,16 +64,16 @@ class Peer:
         return answer
 
     async def initialize(self, **capabilities: JsonValue) -> JsonValue:
-        """Shake hands, and give what the server says of itself."""
+        """Complete the handshake and return the result of `initialize`."""
         params = {"clientInfo": CLIENT, "capabilities": capabilities}
         answer = await self.request("initialize", params)
         await self.send({"method": "initialized"})
         return answer["result"]
 
     async def replies(self, *frames: bytes) -> list[JsonValue]:
-        """Send frames, then one request more, and give all that came before its answer.
+        """Send frames and one more request; return the messages before its answer.
 
-        This shows that something is *not* answered without waiting for it not to come.
+        This shows that a frame is *not* answered, without a wait.
         """
         last = f"last-{next(self._ids)}"
         document = {"id": last, "method": "mock/experimentalMethod", "params": {"value": last}}
@@ -84,7 +84,7 @@ class Peer:
         return messages
 
     async def echo(self, text: str) -> str:
-        """Make a valid request: proof that the server is well."""
+        """Make a valid request, to show that the server still answers."""
         answer = await self.request("mock/experimentalMethod", {"value": text})
         echoed: str = answer["result"]["echoed"]
         return echoed

@@ -151,12 +151,12 @@ def _turn_of(message: JsonValue) -> JsonValue:
 
 
 def lines(messages: Sequence[JsonValue]) -> list[str]:
-    """A conversation in a few words per message, without the ids of the day."""
+    """The messages in short form, without ids."""
     return [_ID.sub("<id>", line_of(message)) for message in messages]
 
 
 def keys_by_line(messages: Sequence[JsonValue]) -> dict[str, set[str]]:
-    """The keys of all messages that read the same."""
+    """The keys of all messages with the same short form."""
     found: dict[str, set[str]] = {}
     for message, line in zip(messages, lines(messages), strict=True):
         found.setdefault(line, set()).update(keys(message))
@@ -181,7 +181,7 @@ async def compare_older(scenario: Scenario, folder: Path) -> None:
 async def _compare(
     kind: str, scenario: Scenario, folder: Path, hold: Callable[[Scenario, Played, Played], None]
 ) -> None:
-    """The reference's tasks race, so it may have another go; ours has one.
+    """The reference's tasks race, so it may be run again; ours runs once.
 
     On a busy machine it may also not say at all what it is waited for, a question for example.
     """

@@ -1,4 +1,4 @@
-"""A client for conversations, and a stage for it: a server, its home and its model."""
+"""A test client, and a stage for it: a server with its home and model."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _word(item: JsonValue) -> str:
     return text
 
 
-# -- how a conversation reads
+# -- messages in short form
 
 
 PROLOGUE = [
@@ -171,7 +171,7 @@ def outline(messages: Sequence[JsonValue]) -> list[str]:
 
 
 def line_of(message: JsonValue) -> str:
-    """One message in a few words."""
+    """One message in short form."""
     if "answers" in message:
         return f"{message['answers']} -> {_outcome(message)}"
     method, params = message["method"], message["params"]
