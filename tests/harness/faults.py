@@ -288,8 +288,8 @@ def run(folder: Path, kind: str, number: int, *, is_lasting: bool) -> JsonValue:
 
 
 def main() -> None:
-    """Find the points of a kind in a clean run, then fail at each."""
-    folder, kind = Path(sys.argv[1]), sys.argv[2]
+    """Find the points of a kind in a clean run, then fail at each, or at one in some."""
+    folder, kind, every = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     # What an earlier point has imported need not be imported again by each later run.
     late = run(folder, "imports", 0, is_lasting=False)["points"]
     if kind != "imports":
@@ -297,7 +297,8 @@ def main() -> None:
             import_module(name)
     points = run(folder / "clean", kind, 0, is_lasting=False)["points"]
     for number, point in enumerate(points, 1):
-        for is_lasting in (False, True) if kind != "imports" else (False,):
+        modes = (False, True) if kind != "imports" else (False,)
+        for is_lasting in modes if number % every == 0 else ():
             result = run(folder, kind, 1 if kind == "imports" else number, is_lasting=is_lasting)
             del result["points"]
             sys.stdout.write(json.dumps({"number": number, "lasting": is_lasting, **result}) + "\n")
