@@ -192,7 +192,7 @@ async def test_a_command_cannot_connect_to_its_own_server(
         answered = await on.run(script)
 
         assert answered == f"HTTP/1.1 403 Forbidden|{REFUSED.strip()}"
-        assert "peer refused" in on.server.stderr
+        on.server.wait_for_log("peer refused")
 
 
 @KINDS

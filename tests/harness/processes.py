@@ -63,6 +63,10 @@ class ServerProcess:
         """Wait until somebody can connect: a socket has its name before it listens."""
         return self._wait(lambda: path if _accepts(path) else None)
 
+    def wait_for_log(self, text: str) -> None:
+        """Wait until stderr contains a text: a log line may follow the answer that it is about."""
+        self._wait(lambda: text if text in self.stderr else None)
+
     def stop(self) -> int:
         """End it as a service manager would, and give its exit code."""
         self.process.send_signal(signal.SIGTERM)
@@ -73,7 +77,7 @@ class ServerProcess:
         deadline = time.monotonic() + START_SECONDS
         while (found := find()) is None:
             assert self.process.poll() is None, self.stderr
-            assert time.monotonic() < deadline, f"the server does not listen: {self.stderr}"
+            assert time.monotonic() < deadline, f"not in time: {self.stderr}"
             time.sleep(0.005)
         return found
 
