@@ -240,7 +240,7 @@ class ClientTools:
             return response_of(await tool.run(params))
         except ToolError as error:
             return _failure(str(error))
-        except Exception as error:
+        except Exception as error:  # user callback: the model receives the error
             logger.exception("tool failed", extra={"tool": params.tool})
             return _failure(f"{type(error).__name__}: {error}")
 

@@ -58,8 +58,8 @@ class Dispatcher(Generic[S]):
         except RpcError as error:
             logger.warning("refused a notification", extra={"method": method.method})
             logger.debug("refused because", extra={"reason": error.message})
-        except Exception:
-            logger.exception("handler failed")  # a notification has no response, and we go on
+        except Exception:  # dispatcher: a notification has no response, and the connection lives
+            logger.exception("handler failed")
 
     def on_call(self, call: RequestMessage) -> None:
         """Start a request; it is answered now or when its handler is done."""
@@ -117,7 +117,7 @@ class Dispatcher(Generic[S]):
             try:
                 action()
             except Exception:
-                # The response is sent; a second one would contradict it.
+                # Dispatcher: the response is sent; a second one would contradict it.
                 logger.exception("action after a reply failed")
 
     def _refuse(self, context: Context[S], error: Exception) -> None:

@@ -65,7 +65,7 @@ def _attempt(turn: ActiveTurn, action: Callable[[], None]) -> None:
     try:
         action()
     except Exception:
-        # Cleanup boundary: clients wait for the terminal event, which comes next.
+        # Cleanup: clients wait for the terminal event, which comes next.
         logger.exception("could not end turn cleanly", extra={"turn": turn.id})
 
 

@@ -107,7 +107,7 @@ class AgentLoop:
             step, error = "fail", to_turn_error(failure)
         except TurnCancelled:
             pass
-        except Exception:  # task boundary: clients get a generic error
+        except Exception:  # task owner: clients get a generic error
             logger.exception("turn failed", extra={"turn": self._turn.id})
             step, error = "fail", INTERNAL_ERROR
         finally:

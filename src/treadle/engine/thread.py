@@ -193,7 +193,7 @@ class LoadedThread:
             else:
                 self.messages.store(pending, turn, ())
         except Exception:
-            self.drop(turn)  # no client has received it
+            self.drop(turn)  # cleanup: no client has received it
             raise
         return AcceptedTurn(self, turn.snapshot(), params, profile, turn)
 
@@ -296,7 +296,8 @@ class LoadedThread:
             self._run(turn, agent)
             self._owner.on_turn_began(self)
         except Exception:
-            # The client waits for the end of the turn. If the task runs, it publishes the end.
+            # Cleanup: the client waits for the end of the turn, which the task publishes if it
+            # runs.
             if turn.task is None:
                 agent.give_up()
             raise

@@ -224,7 +224,8 @@ class ActiveTurn:
         try:
             self.log.publish(n.TURN_COMPLETED, params, on_unsynced=self._on_unsynced)
         except Exception:
-            # Clients wait for this event. The next server that loads the thread ends the turn.
+            # Cleanup: clients wait for this event. The next server that loads the thread ends the
+            # turn.
             logger.exception("could not store end of turn", extra={"turn": self.id})
             self.log.publish_unstored(n.TURN_COMPLETED, params)
         self.ended.set()
@@ -257,7 +258,7 @@ class ActiveTurn:
         while pending:
             try:
                 pending.pop(0)()
-            except Exception:  # cleanup boundary: the remaining actions still run
+            except Exception:  # cleanup: the remaining actions still run
                 logger.exception("cleanup failed", extra={"turn": self.id})
 
     def fail_item(self, item_id: str) -> None:

@@ -72,7 +72,7 @@ async def call_back(callback: OnEvent, event: SessionEvent) -> None:
         outcome = callback(event)
         if isawaitable(outcome):
             await outcome
-    except Exception:
+    except Exception:  # user callback: later events are delivered all the same
         logger.exception("callback failed")
 
 

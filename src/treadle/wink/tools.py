@@ -136,7 +136,7 @@ class Bridge:
             return ToolOutcome(f"Sections expanded: {keys}.", ToolResult(f"Expanded: {keys}", None))
         except (TypeError, ValueError) as error:
             return ToolOutcome.refusal(f"Validation error: {error}")
-        except Exception as error:
+        except Exception as error:  # user callback: the model receives the error
             logger.exception("tool failed", extra={"tool": tool.name})
             return ToolOutcome.refusal(f"Error: {error}")
 

@@ -84,7 +84,7 @@ class Worker:
 def _logged(job: Callable[[], object]) -> None:
     try:
         job()
-    except Exception:
+    except Exception:  # user callback: the worker runs the next job
         logger.exception("handler failed")
 
 

@@ -173,8 +173,8 @@ class NotificationRouter:
                     return  # delivered before the reconnection
                 self.seqs[thread_id] = notice.seq
             self.deliver(notice.method, event, thread_id, turn_id)
-        except Exception:
-            logger.exception("notification lost")  # the connection continues
+        except Exception:  # dispatcher: the connection continues
+            logger.exception("notification lost")
 
     def deliver(
         self, method: str, event: Event, thread_id: str | None, turn_id: str | None
@@ -397,5 +397,5 @@ async def _call(listener: Listener, value: object) -> None:
         outcome = listener(value)
         if isawaitable(outcome):
             await outcome
-    except Exception:
-        logger.exception("listener failed")  # the next listener still receives the event
+    except Exception:  # user callback: the next listener still receives the event
+        logger.exception("listener failed")

@@ -162,7 +162,7 @@ class ServerRequestHandlers:
                 error = InputRequired if is_input else ApprovalRequired
                 state.fail(error(state.result(), request))
             return _answer_cancelled(method, respond)
-        except Exception as error:
+        except Exception as error:  # user callback: the server receives a refusal
             logger.exception("handler failed", extra={"method": method.method})
             self._notifications.report(error)
             if respond is None:

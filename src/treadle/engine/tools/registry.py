@@ -159,7 +159,7 @@ class ToolRegistry:
             return str(refusal)
         except TurnCancelled:
             raise
-        except Exception as error:
+        except Exception as error:  # dispatcher: the model receives the error, the turn continues
             if is_shortage(error):
                 logger.warning("tool failed", extra={"tool": call.name, "reason": str(error)})
                 return f"the tool {call.name} failed: {error}; the server lacks resources"

@@ -275,7 +275,7 @@ class Scanner:
                     )
             except (sqlite3.Error, IndexBusy):
                 raise
-            except Exception as error:
+            except Exception as error:  # any program may have written the file
                 if is_shortage(error):
                     raise
                 _log_skipped(path, error)

@@ -99,7 +99,7 @@ class IndexWriter:
             changes, upto = batch
             try:
                 self._make_all(list(changes.values()))
-            except Exception as error:
+            except Exception as error:  # task owner: the index can be rebuilt, the thread must live
                 if is_busy(error):
                     self._is_blocked = True
                     self._again(changes)

@@ -268,7 +268,7 @@ class FileJournal:
         try:
             self._watcher(self, entries)
         except Exception:
-            # The index is derived from the journal, which has the entries.
+            # User callback: the index is derived from the journal, which has the entries.
             logger.exception("index not updated", extra={"thread_id": self.thread_id})
 
     def read(self, after: int, until: int | None = None) -> Iterator[Event]:
