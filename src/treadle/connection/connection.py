@@ -241,6 +241,12 @@ class Connection(Generic[S]):
             await self._outbound.room()
         self._outbound.put(envelope.encode_notification(method, params, at_ms, seq))
 
+    async def post_encoded(self, frame: bytes) -> None:
+        """Send a notification that is encoded already, for several peers at once."""
+        if not self._outbound.has_room:
+            await self._outbound.room()
+        self._outbound.put(frame)
+
     def spawn(self, work: Coroutine[None, None, None], name: str) -> asyncio.Task[None] | None:
         """Run a task for as long as the conversation lasts; `None` if it is over.
 

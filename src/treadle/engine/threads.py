@@ -233,6 +233,10 @@ class Threads:
             self._trim()
         return remaining
 
+    def is_shared(self, thread: LoadedThread) -> bool:
+        """Return whether the thread has more than one subscriber."""
+        return self._subscribers.get(thread.id, 0) > 1
+
     def has_subscribers(self, thread: LoadedThread) -> bool:
         """Whether any client is subscribed to a thread."""
         return thread.id in self._subscribers

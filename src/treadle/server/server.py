@@ -27,6 +27,7 @@ from treadle.protocol.legacy import LEGACY_REQUESTS
 from treadle.protocol.source import SessionSource
 from treadle.sandbox.sandbox import Sandbox
 from treadle.server import handlers
+from treadle.server.encoded_events import EncodedEvents
 from treadle.server.errors import translate
 from treadle.server.handshake import home_folder
 from treadle.server.session import ClientSession, guard
@@ -91,6 +92,7 @@ class Server:
         )
         handlers.register(self._router)
         self.sessions: set[ClientSession] = set()
+        self.encoded_events = EncodedEvents()
         self._shortage = Incident(logger, "requests fail: descriptors or memory are used up")
         self.is_finishing = False
         self._on_idle: Callable[[], object] | None = None

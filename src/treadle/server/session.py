@@ -198,7 +198,12 @@ class ClientSession:
             return
         if isinstance(event.params, ServerRequestResolvedNotification):
             self._stop_waiting(event.params.request_id)
-        if self._wants(SERVER_NOTIFICATIONS[event.method]):
+        if not self._wants(SERVER_NOTIFICATIONS[event.method]):
+            return
+        if self.server.threads.is_shared(thread):
+            frame = self.server.encoded_events.encode(event, event.seq or None)
+            await self.connection.post_encoded(frame)
+        else:
             post = self.connection.post
             await post(event.method, event.params, at_ms=event.at_ms, seq=event.seq or None)
 
@@ -253,7 +258,8 @@ class ClientSession:
             return
         if isinstance(event, ForwardedEvent) and self._receives_from_thread(event):
             return
-        await self.connection.post(event.method, event.params, at_ms=event.at_ms, seq=None)
+        # Numbers belong to threads; a broadcast has none.
+        await self.connection.post_encoded(self.server.encoded_events.encode(event, None))
 
     def _receives_from_thread(self, event: ForwardedEvent) -> bool:
         """Return whether the client receives this from the thread itself, in order."""
