@@ -17,8 +17,8 @@ from tests.harness.threads import EPILOGUE, Stage, outline
 from treadle.engine.tools.registry import Output, ToolCall, ToolRegistry
 from treadle.engine.turn import ActiveTurn
 from treadle.protocol.base import JsonValue
-from treadle.sandbox.supervisor.child import Descriptors
 from treadle.sandbox.supervisor.client import MOST_AT_ONCE, Supervisor
+from treadle.sandbox.supervisor.launched import Descriptors
 
 CALLS = 200
 MAX_GAP = 20

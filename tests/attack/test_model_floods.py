@@ -29,7 +29,8 @@ from treadle.model.base import (
 )
 from treadle.model.chat.stream import MAX_CHECKED, ChatStream
 from treadle.model.http import idle_timeout, sse
-from treadle.model.http.pacing import MAX_DELTA, MAX_HIDDEN, MAX_ITEMS, MAX_TEXT, TextMeter
+from treadle.model.http.pacing import MAX_DELTA
+from treadle.model.http.response_limits import MAX_HIDDEN, MAX_ITEMS, MAX_TEXT, TextMeter
 from treadle.model.http.sse import SseParser
 from treadle.model.open_items import MAX_OPEN_ITEMS
 from treadle.model.responses.stream import MAX_RATE_LIMITS, ResponsesStream

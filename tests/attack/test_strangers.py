@@ -16,7 +16,7 @@ import pytest
 from tests.harness.descriptors import no_descriptors
 from tests.harness.peer import Peer
 from tests.harness.processes import ServerProcess, listening
-from tests.harness.strangers import INITIALIZE, StrangerLine, dial, stranger
+from tests.harness.raw_peers import INITIALIZE, RawConnection, dial, stranger
 from tests.harness.threads import Client
 from treadle.protocol.base import JsonValue
 from treadle.transport.base import TransportError
@@ -133,7 +133,7 @@ async def test_many_uninitialized_peers_do_not_keep_a_client_out(
                 line.writer.write(b"GET / HT")
             async with known(where) as client:
                 await client.request("model/list", {})
-                assert await lines[0].is_cut()
+                await lines[0].wait_until_cut()
                 await client.request("model/list", {})
 
 
@@ -146,7 +146,7 @@ async def test_connections_beyond_the_limit_are_refused_until_one_ends(
                 async with known(where), stranger(where) as line:
                     if kind == "ws":
                         assert await line.upgrade() == "HTTP/1.1 503 Service Unavailable"
-                    assert await line.is_cut()
+                    await line.wait_until_cut()
                     await client.request("model/list", {})
                 while not await _is_served(where):
                     pass
@@ -215,7 +215,7 @@ async def test_heads_with_many_blanks_do_not_delay_others(kind: str, short_folde
                 for _ in range(100):
                     async with stranger(where) as line:
                         line.writer.write(head)
-                        assert await line.is_cut()  # after its answer
+                        await line.wait_until_cut()  # after its answer
                 await client.request("model/list", {})
 
 
@@ -333,7 +333,7 @@ async def test_connections_wait_while_descriptors_are_used_up(
                     waiting.writer.write(b"GET / HTTP/1.1\r\n\r\n")
                     for _ in range(20):
                         await client.request("model/list", {})
-                assert await waiting.is_cut()  # after its answer
+                await waiting.wait_until_cut()  # after its answer
                 waiting.close()
                 async with known(where) as another:
                     await another.request("model/list", {})
@@ -375,7 +375,7 @@ async def _is_served(where: Where) -> bool:
     return True
 
 
-async def _misbehave(line: StrangerLine, number: int) -> None:
+async def _misbehave(line: RawConnection, number: int) -> None:
     """Do one of several things that no client does, and disconnect."""
     kinds = [
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + os.urandom(64),

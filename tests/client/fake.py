@@ -27,7 +27,7 @@ Scenario: TypeAlias = Mapping[str, Play]
 
 
 class Actor:
-    """One connected client, with a count of its requests."""
+    """The server's side of one connection: what a scenario answers the client with."""
 
     def __init__(self, connection: FakeConnection) -> None:
         self._connection = connection

@@ -1,3 +1,3 @@
-"""Registers the scenarios of the client's tests, which sessions play too."""
+"""Imports the scenarios of the client tests: the fake servers of these tests play them too."""
 
 import tests.client.scenarios  # noqa: F401 - importing it registers them

@@ -74,7 +74,7 @@ def _network(table: JsonValue) -> JsonValue:
 def keep_to(
     requirements: ConfigRequirements | None, table: Table, defaults: Mapping[str, JsonValue]
 ) -> list[Replaced]:
-    """Replace each disallowed value in the merged table by the first allowed one."""
+    """Replace each disallowed value in the merged table with the first allowed one."""
     replaced: list[Replaced] = []
     for key in _KEPT:
         allowed = _disallowed(requirements, key, table.get(key, defaults.get(key)))

@@ -189,7 +189,7 @@ class AgentLoop:
         return True
 
     async def _compact(self) -> None:
-        """Replace the history by the model's own summary; a failure changes nothing."""
+        """Replace the history with the model's own summary; a failure changes nothing."""
         thread, turn = self._thread, self._turn
         item = ContextCompactionThreadItem(uuid7())
         turn.start_item(item)

@@ -91,7 +91,7 @@ class ThreadState:
             services.request_ids,
             self._on_requests_changed,
             services.clock,
-            deadline_s=None if deadline_ms is None else deadline_ms / 1000,
+            timeout_s=None if deadline_ms is None else deadline_ms / 1000,
             left_open=loaded.open_requests,
         )
         self.usage = UsageTracker(self.log, loaded.ledger, loaded.meter)

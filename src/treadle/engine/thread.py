@@ -311,7 +311,7 @@ class LoadedThread:
 
     def restore_grants(self, turn: ActiveTurn, grants: Sequence[Granted]) -> None:
         """Restore the grants of a turn that an earlier server started."""
-        self.approvals.grants.recall(turn, grants)
+        self.approvals.grants.restore(turn, grants)
         self.mcp.approved |= {grant.tool for grant in grants if grant.tool is not None}
 
     def continue_turn(self, turn: ActiveTurn, calls: Sequence[ToolCall]) -> None:

@@ -34,9 +34,9 @@ class ProviderConfig(Struct, frozen=True, omit_defaults=True):
     wire_api: WireApi = "responses"
     request_max_retries: int = 4
     stream_max_retries: int = 5
-    # Without a line of the stream; pings, comments and blank lines reset it.
+    # How long the stream may be silent; pings, comments and blank lines end the silence.
     stream_idle_timeout_ms: int = 300_000
-    # Without a part of the response, even if keep-alives arrive.
+    # How long nothing but keep-alives may arrive.
     stream_keep_alive_timeout_ms: int = 1_800_000
     requires_openai_auth: bool = False
     connect_timeout_ms: int = 10_000
@@ -134,7 +134,7 @@ def build_model(
     environ: Mapping[str, str],
     credentials: CredentialSource = no_credentials,
 ) -> Model:
-    """Create the model of a provider; nothing is connected or imported before its first use.
+    """Create the model of a provider; it connects with its first request.
 
     Raises:
         ValueError: the configuration has no address, or a script that cannot be read.

@@ -46,7 +46,7 @@ class FsGetMetadataParams(Params, frozen=True):
 class FsGetMetadataResponse(Value, frozen=True):
     """The type of a path, and when it was created and modified."""
 
-    # 0 where the platform does not report it, as for modified_at_ms.
+    # 0 if the platform does not report it; the same holds for modified_at_ms.
     created_at_ms: Int64
     # Symbolic links are followed for this and is_file, never for is_symlink.
     is_directory: bool

@@ -208,7 +208,7 @@ class ThreadResumeParams(Params, frozen=True):
     cwd: str | None = None
     developer_instructions: str | None = None
     exclude_turns: bool = False
-    # Takes precedence over path, which takes precedence over thread_id, unless it is running.
+    # Takes precedence over path, and path over thread_id; a loaded thread with that id wins.
     history: list[ResponseItem] | None = None
     initial_turns_page: ThreadResumeInitialTurnsPageParams | None = None
     # A given model or provider replaces the ones stored with the thread.

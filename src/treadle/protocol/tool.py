@@ -1,4 +1,4 @@
-"""Client tools, and questions that the model asks the user."""
+"""Server requests other than approvals (client tools, user input, time), and tool definitions."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 
 from treadle.sandbox.limits import Bounds, CommandLimits
 from treadle.sandbox.policy import Confinement
-from treadle.sandbox.supervisor.child import Descriptors, RunningCommand
+from treadle.sandbox.supervisor.launched import Descriptors, RunningCommand
 
 if TYPE_CHECKING:
     from treadle.sandbox.network.proxy import EgressProxy

@@ -13,8 +13,8 @@ from treadle.sandbox.peers.commands import NetworkedCommands
 if TYPE_CHECKING:
     from treadle.sandbox.backends.selection import Backend
     from treadle.sandbox.policy import Confinement
-    from treadle.sandbox.supervisor.child import Descriptors, RunningCommand
     from treadle.sandbox.supervisor.launch import CommandLauncher
+    from treadle.sandbox.supervisor.launched import Descriptors, RunningCommand
 
 
 class Sandbox:

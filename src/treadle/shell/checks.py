@@ -1,4 +1,4 @@
-"""Checks for shell builtins, and for programs with more than options and operands.
+"""Decides whether `find`, `sed`, `test` and a few other commands only read, by their arguments.
 
 Shells differ in what their own commands do. zsh and ksh evaluate each number that `test` compares
 and `printf` prints, and evaluating can run commands; so numbers must be written as numbers.
@@ -95,7 +95,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "sed": _accepts_sed,
     "test": _accepts_test,
 }
-"""By name, whether a program only reads with these words, none of which expands."""
+"""By program name: whether it only reads with these arguments, none of which expands."""
 
 _NUMBER: Final = re.compile(r"[-+]?[0-9]+")
 _SED_PRINT: Final = re.compile(r"([0-9]+|\$)(,([0-9]+|\$))?p")

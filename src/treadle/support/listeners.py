@@ -6,7 +6,7 @@ from typing import Final
 
 
 class Listeners:
-    """TCP ports and paths of unix sockets; an endpoint that is added twice is removed twice."""
+    """TCP ports and paths of unix sockets; each `add` needs a `remove`."""
 
     def __init__(self) -> None:
         self._open: list[int | str] = []

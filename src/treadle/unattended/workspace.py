@@ -21,7 +21,7 @@ class Workspace:
         """Resolve a folder and check that it is inside its root, and not the root itself.
 
         Raises:
-            InvalidWorkspaceCwd: it is not, or it cannot be read.
+            InvalidWorkspaceCwd: the folder is outside the root, is the root, or cannot be read.
         """
         lexical = Path(os.path.abspath(Path(cwd).expanduser()))  # noqa: PTH100 - keeps links unresolved
         real = _resolve(lexical)

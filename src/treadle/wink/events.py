@@ -1,4 +1,4 @@
-"""The agent's own actions as WINK's events."""
+"""Converts the agent's actions to WINK events."""
 
 from __future__ import annotations
 

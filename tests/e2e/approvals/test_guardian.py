@@ -329,7 +329,7 @@ async def test_a_review_that_times_out_is_not_an_approval(
     turn = thread.begin_other("regular")
     action = CommandGuardianApprovalReviewAction("ls", str(tmp_path), "shell")
     async with asyncio.timeout(20):
-        review = await thread.approvals.guardian.review(turn, action, None, None, deadline_s=0.01)
+        review = await thread.approvals.guardian.review(turn, action, None, None, timeout_s=0.01)
 
     assert (review.status, review.rationale) == (
         "timedOut",

@@ -20,8 +20,8 @@ from treadle.cli.exec.arguments import parse
 from treadle.cli.exec.events import JsonOutput
 from treadle.cli.exec.last_message import write_message
 from treadle.cli.exec.output import ExecOutput, Opened
-from treadle.cli.exec.plan import ExecPlan, plan
 from treadle.cli.exec.prompt import ExecError
+from treadle.cli.exec.task import ExecTask, read_task
 from treadle.cli.exec.text import TextOutput
 from treadle.client.async_client import AsyncClient
 from treadle.client.errors import ClientError, TurnUnsuccessful
@@ -46,7 +46,7 @@ def run(arguments: Sequence[str]) -> int:
     args = parse(arguments)
     logs.configure()
     try:
-        work = plan(args)
+        work = read_task(args)
     except ExecError as error:
         print(prose(str(error)), file=sys.stderr)
         return 1
@@ -61,7 +61,7 @@ def run(arguments: Sequence[str]) -> int:
     return exit_code
 
 
-async def _run(work: ExecPlan, signals: list[int]) -> int:
+async def _run(work: ExecTask, signals: list[int]) -> int:
     server = Server(configuration=work.configuration, source="exec")
     output = _output(work)
     stop = _on_signals(signals)
@@ -91,7 +91,7 @@ async def _run(work: ExecPlan, signals: list[int]) -> int:
         await server.close()
 
 
-def _output(work: ExecPlan) -> ExecOutput:
+def _output(work: ExecTask) -> ExecOutput:
     if work.args.json:
         return JsonOutput()
     return TextOutput(work.args.color, shows_reasoning=not work.settings.hide_agent_reasoning)
@@ -112,7 +112,7 @@ def _on_signals(signals: list[int]) -> Callable[[], object]:
     return partial(stop, signal.SIGPIPE)
 
 
-async def _work(client: AsyncClient, work: ExecPlan, output: ExecOutput) -> int:
+async def _work(client: AsyncClient, work: ExecTask, output: ExecOutput) -> int:
     thread = await _open(client, work)
     if thread.session is None:
         raise RuntimeError("an open thread has a session")
@@ -141,7 +141,7 @@ async def _work(client: AsyncClient, work: ExecPlan, output: ExecOutput) -> int:
     return 0
 
 
-def _turn(thread: AsyncThread, work: ExecPlan) -> AsyncTurn:
+def _turn(thread: AsyncThread, work: ExecTask) -> AsyncTurn:
     if work.review is not None:
         return thread.review(work.review, idle_timeout=None)
     return thread.stream(
@@ -153,7 +153,7 @@ def _turn(thread: AsyncThread, work: ExecPlan) -> AsyncTurn:
     )
 
 
-async def _open(client: AsyncClient, work: ExecPlan) -> AsyncThread:
+async def _open(client: AsyncClient, work: ExecTask) -> AsyncThread:
     args = work.args
     thread_id = await _thread_id(client, work) if args.command in ("resume", "fork") else None
     if thread_id is None:
@@ -178,7 +178,7 @@ async def _open(client: AsyncClient, work: ExecPlan) -> AsyncThread:
     )
 
 
-async def _thread_id(client: AsyncClient, work: ExecPlan) -> str | None:
+async def _thread_id(client: AsyncClient, work: ExecTask) -> str | None:
     """Return the thread by its id, name or latest use; `None` if there is no latest one."""
     args = work.args
     if args.thread is not None and _UUID.fullmatch(args.thread):

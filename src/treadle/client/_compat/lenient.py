@@ -103,7 +103,7 @@ def _unknown(value: dict[str, JsonValue], structs: list[type[msgspec.Struct]]) -
     field = structs[0].__struct_config__.tag_field or "type"
     tag = value.get(field)
     name = tag if isinstance(tag, str) else ""
-    if AgentMessageThreadItem in structs:
+    if AgentMessageThreadItem in structs:  # the union is `ThreadItem`
         id_ = value.get("id")
         return UnknownItem(name, value, id_ if isinstance(id_, str) else "")
     return Unknown(name, value)

@@ -78,7 +78,7 @@ def _encode_other(value: object) -> JsonValue:
 
 
 def inlined(schema: JsonValue) -> JsonValue:
-    """Replace references by their definitions; return a recursive schema unchanged."""
+    """Replace references with their definitions; return a recursive schema unchanged."""
     definitions = schema.get("$defs", {})
     if any(_refers(name, name, definitions, 0) for name in definitions):
         return schema

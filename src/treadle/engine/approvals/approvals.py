@@ -27,9 +27,9 @@ from treadle.engine.commands.actions import actions_of
 from treadle.engine.commands.rules import (
     Rules,
     amendment_for,
-    analyse,
     append_network_rule,
     append_rule,
+    warm_caches,
 )
 from treadle.engine.errors import TurnCancelled
 from treadle.engine.events.server_requests import ServerRequestRefused
@@ -130,7 +130,7 @@ class Approvals:
         if request.additional is not None:
             wider = self._confine(turn, request.additional)
         if sum(map(len, request.argv)) > LONG_COMMAND:
-            await self._thread.services.text_workers.run(analyse, request.argv, rules)
+            await self._thread.services.text_workers.run(warm_caches, request.argv, rules)
         judgement = judge_command(
             request.argv,
             policy=settings.approval_policy,

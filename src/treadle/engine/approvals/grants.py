@@ -1,4 +1,4 @@
-"""Grants of the user: for a turn, or for the session, while the thread is loaded.
+"""What the user granted beyond one action: for a turn, or until the thread is unloaded.
 
 A turn that continues under another server process keeps its grants. Otherwise a grant does not
 outlive the process that received it, as in the reference (measured with 0.163.0).
@@ -58,10 +58,10 @@ class Grants:
         self._record(turn, Granted(turn.id, scope, permissions=added))
 
     def review_all(self, turn: ActiveTurn) -> None:
-        """Let the automatic reviewer judge every further action of the turn."""
+        """Let the guardian judge every further action of the turn."""
         self._record(turn, Granted(turn.id, "turn", reviews_all=True))
 
-    def recall(self, turn: ActiveTurn, grants: Iterable[Granted]) -> None:
+    def restore(self, turn: ActiveTurn, grants: Iterable[Granted]) -> None:
         """Restore the grants that a continued turn had under an earlier server process."""
         for grant in grants:
             if grant.scope == "session" or grant.turn_id == turn.id:

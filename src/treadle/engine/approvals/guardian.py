@@ -130,7 +130,7 @@ class Guardian:
         justification: str | None,
         *,
         details: Details | None = None,
-        deadline_s: float = REVIEW_SECONDS,
+        timeout_s: float = REVIEW_SECONDS,
     ) -> GuardianApprovalReview:
         """Let the guardian decide; any failure counts as a denial.
 
@@ -157,7 +157,7 @@ class Guardian:
                     status="denied", rationale=TOO_LARGE, risk_level="high"
                 )
             else:
-                review = await self._decide(turn, exact, justification, deadline_s)
+                review = await self._decide(turn, exact, justification, timeout_s)
         finally:
             turn.log.publish(
                 n.ITEM_AUTO_APPROVAL_REVIEW_COMPLETED,
@@ -180,16 +180,16 @@ class Guardian:
         turn: ActiveTurn,
         exact: str,
         justification: str | None,
-        deadline_s: float,
+        timeout_s: float,
     ) -> GuardianApprovalReview:
         history = self._context.history_of(turn).items
         conversation = _conversation(self._thread.meta, history, self._find_conversation)
         question = _question(conversation, exact, justification)
         try:
-            async with asyncio.timeout(deadline_s):
+            async with asyncio.timeout(timeout_s):
                 return _read(await self._ask(turn, question)).review()
         except TimeoutError:
-            text = f"the automatic review took longer than {deadline_s:g} s"
+            text = f"the automatic review took longer than {timeout_s:g} s"
             return GuardianApprovalReview(status="timedOut", rationale=text)
         except (ModelError, BudgetExceeded, msgspec.MsgspecError, RecursionError) as error:
             logger.warning("automatic review failed", extra={"turn": turn.id, "error": str(error)})

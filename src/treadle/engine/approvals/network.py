@@ -105,7 +105,7 @@ def _listed(policy: NetworkPolicy, rules: Rules, host: str) -> str | None:
     if ruled == "allow" and rule is not None:
         return f"rule {rule.source}"
     # A wildcard does not cover local hosts: they must be listed by name.
-    if is_local_host(host) and not policy.allows_local and not policy.names(host):
+    if is_local_host(host) and not policy.allows_local and not policy.allows_by_name(host):
         raise Blocked("not_allowed_local")
     if listed == "allow" and ruled is None:
         return "allowed domain"

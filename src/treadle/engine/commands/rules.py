@@ -32,14 +32,16 @@ __all__ = [
     "RulesCache",
     "Verdict",
     "amendment_for",
-    "analyse",
     "append_network_rule",
     "append_rule",
+    "warm_caches",
 ]
 
 _STRICTNESS: Final[dict[Decision, int]] = {"allow": 0, "prompt": 1, "forbidden": 2}
 _MAX_CACHED: Final = 64
-_UNCLEAR: Final = "the shell decides what it runs, which may be a command that a rule restricts"
+_UNCLEAR: Final = (
+    "the program is known only when the shell runs the command, and a rule may restrict it"
+)
 _TOO_COMPLEX: Final = "it is too complex to search for commands that a rule restricts"
 
 
@@ -123,7 +125,7 @@ class Rules:
             for command in every_command(argv, self._restricting_rules.keys()):
                 yield from self._restrictions_of(command)
         except CommandTooComplex:
-            # It may not count as dangerous: the limits depend on the names to search for.
+            # `is_dangerous` might still accept it: the limits depend on the names to search for.
             yield self._doubt(program_name(argv[0]), _TOO_COMPLEX)
 
     def _restrictions_of(self, command: Sequence[str]) -> Iterator[Verdict]:
@@ -203,8 +205,8 @@ class RulesCache:
         return rules
 
 
-def analyse(argv: Sequence[str], rules: Rules) -> None:
-    """Compute and cache what a judgement needs; runs in a thread."""
+def warm_caches(argv: Sequence[str], rules: Rules) -> None:
+    """Compute and cache what a judgement needs; call it in a worker thread."""
     if rules.check(argv) is None and is_dangerous(argv):
         is_forced_removal(argv)
 

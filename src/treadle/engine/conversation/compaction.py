@@ -1,4 +1,4 @@
-"""Compaction: replaces the history by the model's own summary."""
+"""Compaction: replaces the history with the model's own summary."""
 
 from __future__ import annotations
 

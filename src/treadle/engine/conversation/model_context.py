@@ -99,7 +99,7 @@ class ModelContext:
             self._state.usage.set_fill(self._state.context_window)
 
     def compact(self, summary: str) -> None:
-        """Replace the history by the model's own summary."""
+        """Replace the history with the model's own summary."""
         self._skills = self._current_skills()
         items = compacted(self.history.items, self._describe(self._skills), summary)
         self.history.replace(items, summary)

@@ -88,7 +88,7 @@ class ServerRequests:
     on_change: Callable[[], None]
     clock: NowMs
     # The default timeout of a request; null means none.
-    deadline_s: float | None = None
+    timeout_s: float | None = None
     # Requests that an earlier server left open, until their calls are repeated.
     left_open: dict[str, RequestOpened] = field(default_factory=dict)
     _open: dict[str, ServerRequest] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class ServerRequests:
         flag: ThreadActiveFlag | None = None,
         before: Callable[[], None] | None = None,
         default: R | None = None,
-        deadline_s: float | None = None,
+        timeout_s: float | None = None,
         resumable: bool = True,
     ) -> R:
         """Send a request to every subscriber; the first answer wins.
@@ -133,7 +133,7 @@ class ServerRequests:
             turn.check_storable()
         # The session decodes an answer as the method's result before it calls `answer`.
         answer = cast("asyncio.Future[R]", request.answer)
-        limit = self._open_request(request, params, before, deadline_s or self.deadline_s)
+        limit = self._open_request(request, params, before, timeout_s or self.timeout_s)
         if turn is not None and not resumable:
             turn.at_end(lambda: self._void(request))
         try:

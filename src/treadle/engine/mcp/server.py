@@ -107,7 +107,7 @@ class McpServer:
 
     @property
     def offered(self) -> Sequence[Raw]:
-        """The tools that the model may see, also while the server has to be restarted."""
+        """The tools that the model may see, even while the server is down."""
         return [tool for name, tool in self.tools.items() if self.config.offers(name)]
 
     @property
@@ -251,7 +251,8 @@ class McpServer:
 
     def _on_failed(self, session: McpSession, reason: str) -> None:
         if self._session is session and self.status in ("starting", "connected"):
-            self._fail(f"MCP startup failed: {reason}", session=session)
+            what = "startup failed" if self.status == "starting" else "server ended"
+            self._fail(f"MCP {what}: {reason}", session=session)
 
     def _fail(self, reason: str, session: McpSession | None = None) -> None:
         needs_login = session is not None and session.notes.needs_login

@@ -129,7 +129,7 @@ class RequestUserInput:
                 key=call.id,
                 flag="waitingOnUserInput",
                 default=_NO_ANSWER,
-                deadline_s=None if limit is None else limit / 1000,
+                timeout_s=None if limit is None else limit / 1000,
             )
         except ServerRequestRefused:
             answer = _NO_ANSWER

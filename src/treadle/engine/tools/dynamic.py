@@ -126,7 +126,7 @@ class DynamicTool:
             turn=turn,
             key=item.id,
             before=lambda: turn.start_item(item),
-            deadline_s=limit / 1000 if limit else None,
+            timeout_s=limit / 1000 if limit else None,
         )
 
 

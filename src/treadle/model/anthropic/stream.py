@@ -30,7 +30,7 @@ from treadle.model.base import (
     ToolInputDelta,
 )
 from treadle.model.errors import Now, disconnected, in_stream, incomplete, read_fault
-from treadle.model.http.pacing import require_hidden
+from treadle.model.http.response_limits import check_hidden_size
 from treadle.model.http.sse import decode_json
 from treadle.model.open_items import Index, index_of, require_room
 from treadle.model.tools import Functions, new_id
@@ -133,7 +133,7 @@ class AnthropicStream:
         if delta.get("type") == "signature_delta":
             block.seal.append(str(delta.get("signature") or ""))
             self._sealed += len(block.seal[-1])
-            require_hidden(self._sealed)
+            check_hidden_size(self._sealed)
             return ()
         text = delta.get("text") or delta.get("thinking") or delta.get("partial_json")
         return self._add(block, text) if isinstance(text, str) and text else ()

@@ -31,7 +31,8 @@ from treadle.model.errors import (
     shorten,
 )
 from treadle.model.http.body import ResponseBody, lower_headers
-from treadle.model.http.pacing import STEPS_PER_TURN, Pause, StreamReading, TextMeter, read_payloads
+from treadle.model.http.pacing import STEPS_PER_SLICE, Pause, StreamReading, read_payloads
+from treadle.model.http.response_limits import TextMeter
 from treadle.model.http.sse import decode_json, encode_json
 from treadle.model.http.tls import tls_context
 from treadle.model.provider import CredentialSource, ProviderConfig, no_credentials
@@ -99,7 +100,7 @@ class ProviderEndpoint:
                 while payloads := await answer.next_payloads():
                     for read in read_payloads(reading, payloads):
                         steps += 1
-                        if isinstance(read, Pause) or not steps % STEPS_PER_TURN:
+                        if isinstance(read, Pause) or not steps % STEPS_PER_SLICE:
                             await asyncio.sleep(0)
                         if read is None or isinstance(read, Pause):
                             continue

@@ -10,12 +10,12 @@ from typing import Final
 from treadle.sandbox.backends import bubblewrap, landlock, seatbelt
 from treadle.sandbox.backends.selection import BackendName, SandboxUnavailable
 from treadle.sandbox.policy import Confinement
-from treadle.sandbox.supervisor.child import Descriptors, RunningCommand
 from treadle.sandbox.supervisor.client import Confined
 from treadle.sandbox.supervisor.launch import CommandLauncher
+from treadle.sandbox.supervisor.launched import Descriptors, RunningCommand
 from treadle.support.files.descriptors import inherited_limit
 
-_FIX_LINK: Final = "replace it by a folder, or run the command without a sandbox"
+_FIX_LINK: Final = "replace it with a folder, or run the command without a sandbox"
 # Landlock filters ports, not hosts: any listener on the proxy's port would be reachable.
 _NO_PROXY: Final = "only bubblewrap can restrict commands to chosen hosts"
 _FIX_PROXY: Final = "install bubblewrap, or turn off the managed network"

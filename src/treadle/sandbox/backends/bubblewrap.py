@@ -37,7 +37,7 @@ _SEES_PROCESSES: Final = (
     "/proc cannot be mounted here"
 )
 _CAN_SWAP: Final = (
-    "a running command could replace a nested writable folder by a link while "
+    "a running command could replace a nested writable folder with a link while "
     "another one is being started (a bubblewrap with --bind-fd prevents that)"
 )
 # With these, the loader would run the command's own code in bubblewrap, before it confines.
@@ -241,7 +241,7 @@ class _Mounts:
         return ("--ro-bind", "/dev/null", path)
 
     def _open(self, path: str) -> tuple[str, ...]:
-        """Mount what is there now: a running command could replace it by a link."""
+        """Mount what is there now: a running command could replace it with a link."""
         if not self._has_bind_fd:
             return ("--bind", path, path)
         try:

@@ -24,8 +24,8 @@ from treadle.sandbox.backends.causes import explain_bubblewrap, explain_landlock
 from treadle.sandbox.backends.seccomp import UnknownMachine
 from treadle.sandbox.backends.selection import Backend, BackendName, SandboxUnavailable
 from treadle.sandbox.policy import Confinement, WritableRoot
-from treadle.sandbox.supervisor.child import Descriptors
 from treadle.sandbox.supervisor.launch import CommandLauncher
+from treadle.sandbox.supervisor.launched import Descriptors
 from treadle.support.files.descriptors import is_shortage
 
 _SECONDS: Final = 20.0

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from treadle.sandbox.policy import Confinement
-from treadle.sandbox.supervisor.child import Descriptors, RunningCommand
+from treadle.sandbox.supervisor.launched import Descriptors, RunningCommand
 
 if TYPE_CHECKING:
     from treadle.sandbox.supervisor.launch import CommandLauncher

@@ -43,8 +43,10 @@ class Destination(NamedTuple):
 class Blocked(Exception):
     """A connection is not allowed; `reason` and `source` are machine-readable."""
 
-    def __init__(self, reason: Reason, source: Source = "baseline_policy") -> None:
-        super().__init__(_MESSAGES[reason])
+    def __init__(
+        self, reason: Reason, source: Source = "baseline_policy", message: str | None = None
+    ) -> None:
+        super().__init__(message or _MESSAGES[reason])
         self.reason: Final[Reason] = reason
         self.source: Final[Source] = source
 
@@ -54,7 +56,7 @@ class NetworkPolicy:
     """The hosts that commands may reach through the egress proxy, and how."""
 
     domains: tuple[tuple[str, NetworkDomainPermission], ...] = ()
-    # Only read requests, so nothing that is hidden from the proxy.
+    # Only read requests over plain HTTP: in a tunnel, the proxy cannot see the method.
     is_limited: bool = False
     allows_local: bool = False
     has_socks: bool = True
@@ -75,7 +77,7 @@ class NetworkPolicy:
         said = {permission for pattern, permission in self.domains if covers(pattern, host)}
         return "deny" if "deny" in said else "allow" if said else None
 
-    def names(self, host: str) -> bool:
+    def allows_by_name(self, host: str) -> bool:
         """Return whether an entry without a wildcard allows a host."""
         return any(
             said == "allow" and "*" not in pattern and covers(pattern, host)
@@ -95,7 +97,7 @@ class NetworkPolicy:
         # A command that reaches these could control the server that confines it.
         if destination.port in OWN_LISTENERS.ports:
             raise Blocked("denied")
-        if not self.allows_local and not _was_judged(destination.host, address):
+        if not self.allows_local and not _is_local_by_spelling(destination.host, address):
             raise Blocked("not_allowed_local")
 
     def check_use(
@@ -107,12 +109,13 @@ class NetworkPolicy:
             Blocked: this use is not allowed.
         """
         is_reading = method in READING and not has_body
-        is_socks = destination.protocol == "socks5Tcp"
-        if (self.is_limited and not is_reading) or (is_socks and not self.has_socks):
+        if self.is_limited and not is_reading:
             raise Blocked("method_not_allowed", "mode_guard")
+        if destination.protocol == "socks5Tcp" and not self.has_socks:
+            raise Blocked("method_not_allowed", "mode_guard", "SOCKS connections are turned off")
 
 
-def _was_judged(host: str, address: Address) -> bool:
+def _is_local_by_spelling(host: str, address: Address) -> bool:
     """Return whether an allowed host is local by its spelling, and denotes this address.
 
     Another name may change its address at any time: allowing a name allows no local address.

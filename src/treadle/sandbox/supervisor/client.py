@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 from treadle.sandbox.backends.placeholders import Placeholder
 from treadle.sandbox.limits import Bounds
-from treadle.sandbox.supervisor.child import Descriptors, RunningCommand
+from treadle.sandbox.supervisor.launched import Descriptors, RunningCommand
 from treadle.support.code_guard import CodeChanged, read_code
 from treadle.support.files.descriptors import inherited_limit
 

@@ -16,9 +16,9 @@ from typing import Final
 from treadle.sandbox.backends.placeholders import Placeholder
 from treadle.sandbox.paths import find_program
 from treadle.sandbox.peers.commands import NetworkedCommands
-from treadle.sandbox.supervisor.child import Descriptors, RunningCommand
 from treadle.sandbox.supervisor.client import Confined, Supervisor, SupervisorGone
 from treadle.sandbox.supervisor.delegation import delegated_group
+from treadle.sandbox.supervisor.launched import Descriptors, RunningCommand
 
 HAS_SUPERVISOR: Final = os.uname().sysname == "Linux"
 """Whether this system lets a process track all of its descendants."""

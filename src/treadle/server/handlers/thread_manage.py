@@ -1,4 +1,4 @@
-"""Management of threads: list, read, name, archive, delete, compact, unsubscribe."""
+"""Management of threads: read, list, name, metadata, archive, delete, compact, inject items."""
 
 from __future__ import annotations
 
@@ -95,6 +95,7 @@ async def thread_list(ctx: Context[ClientSession], params: ThreadListParams) -> 
     query = ThreadQuery(
         cursor=params.cursor,
         limit=params.limit,
+        # Without sections, all threads have the same position.
         sort_key=key if key != "section_position" else "recency_at",
         sort_direction=params.sort_direction or "desc",
         archived=bool(params.archived),
@@ -164,8 +165,11 @@ async def thread_metadata_update(
 ) -> ThreadMetadataUpdateResponse:
     """Change the stored repository information of a thread."""
     threads = ctx.session.server.threads
-    if params.project_id is not None or params.daybreak_enabled is not None:
+    if params.project_id is not None:
         raise InvalidRequest("this server has no projects", kind="unsupported", path="projectId")
+    if params.daybreak_enabled is not None:
+        reason = "this server cannot change daybreakEnabled"
+        raise InvalidRequest(reason, kind="unsupported", path="daybreakEnabled")
     if params.git_info is None:
         raise InvalidInput("gitInfo", "thread metadata update must include at least one field")
     loaded = threads.find(params.thread_id)

@@ -29,7 +29,7 @@ from treadle.store.rollout.folders import (
     remove_orphans,
     rollouts_in,
     segment_of,
-    state_of,
+    stat_of,
 )
 from treadle.store.rollout.format import SessionMeta
 from treadle.store.rollout.journal import ARCHIVED, SESSIONS
@@ -223,7 +223,7 @@ class Scanner:
 
     def _look_at(self, path: Path) -> None:
         """Read a file; the next batch adds it to the index."""
-        stat, row = state_of(str(path)), None
+        stat, row = stat_of(str(path)), None
         if stat is None:
             self.forget(path)
             return
@@ -304,7 +304,7 @@ class Scanner:
             if thread_id in self._held:
                 continue
             path = path_of(stored)
-            stat = state_of(path)
+            stat = stat_of(path)
             if stat is None:
                 self.forget(Path(path))
                 changed = True
@@ -336,7 +336,7 @@ class Scanner:
     def _look_into(self, folders: Iterable[str]) -> None:
         """List the folders that changed since their last listing."""
         for folder in folders:
-            stat = state_of(folder)
+            stat = stat_of(folder)
             if stat is None:
                 continue
             mtime_ns = stat.st_mtime_ns

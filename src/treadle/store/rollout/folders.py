@@ -1,4 +1,4 @@
-"""Lists the folders that hold rollouts, and the rollouts in them."""
+"""The folders that hold rollouts: lists them, and removes unfinished files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 def newest_first(folder: str) -> list[str]:
-    """Return the subfolders of a folder, newest first; their names are numbers of one length."""
+    """Return the subfolders of a folder, newest first: their names are zero-padded dates."""
     try:
         with os.scandir(folder) as entries:
             found = [entry.path for entry in entries]
@@ -61,7 +61,7 @@ def remove_orphans(folder: str, home: Path) -> None:
                     os.unlink(f"{folder}/{name}")  # noqa: PTH108  the path is a string
 
 
-def state_of(path: str) -> os.stat_result | None:
+def stat_of(path: str) -> os.stat_result | None:
     """Return the stat of a file, or of the link itself if its target is inaccessible."""
     try:
         return os.stat(path)  # noqa: PTH116  a Path for each of many files costs more than the call
@@ -76,5 +76,5 @@ def state_of(path: str) -> os.stat_result | None:
 
 
 def segment_of(name: str) -> str:
-    """Return the sortable part of a file name that a revert added, or an empty string."""
+    """Return the suffix by which the files of a reverted thread sort; empty if there is none."""
     return name.removesuffix(".jsonl").partition("_")[2]

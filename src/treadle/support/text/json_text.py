@@ -42,7 +42,7 @@ _NO_BEGINNINGS: Final = bytes(byte for byte in range(256) if byte not in b'{[,"'
 
 
 def repair_json(document: bytes) -> bytes:
-    """Replace lone surrogates and invalid UTF-8 by replacement characters.
+    """Replace lone surrogates and invalid UTF-8 with replacement characters.
 
     A document that is longer than `MAX_REPAIRED` is returned unchanged.
     """
@@ -149,5 +149,5 @@ def _plain(value: Any) -> Any:  # noqa: ANN401  any JSON
 
 
 def replace_lone_surrogates(text: str) -> str:
-    """Replace lone surrogates, which UTF-8 cannot encode, by replacement characters."""
+    """Replace lone surrogates, which UTF-8 cannot encode, with replacement characters."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -69,7 +69,7 @@ def _find_ranges(text: bytes, forms: Iterable[bytes]) -> list[tuple[int, int]]:
 
 
 def _replace_ranges(text: bytes, ranges: list[tuple[int, int]]) -> bytes:
-    """Replace ranges, which may overlap, by one mark each."""
+    """Replace ranges, which may overlap, with one mark each."""
     pieces = []
     end_of_last = 0
     for start, end in sorted(ranges):

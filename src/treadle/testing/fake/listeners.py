@@ -1,4 +1,4 @@
-"""Listeners for the fake, with access to the sockets below their WebSockets."""
+"""Listening sockets for `FakeAppServer`; they can freeze or cut a connection below WebSocket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of `treadle exec`: its task and settings, read before the work starts."""
+"""The task of `treadle exec` with its settings, read before the work starts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ROOTS: Final = "sandbox_workspace_write.writable_roots"
 
 
 @dataclass(frozen=True)
-class ExecPlan:
+class ExecTask:
     """One task, ready to start."""
 
     args: Namespace
@@ -69,7 +69,7 @@ class RunCredentials(CredentialStore):
         return self._key
 
 
-def plan(args: Namespace, environ: Mapping[str, str] = os.environ) -> ExecPlan:
+def read_task(args: Namespace, environ: Mapping[str, str] = os.environ) -> ExecTask:
     """Read the prompt, the configuration and the files that the command line names.
 
     Raises:
@@ -85,7 +85,7 @@ def plan(args: Namespace, environ: Mapping[str, str] = os.environ) -> ExecPlan:
         message = "Not inside a trusted directory and --skip-git-repo-check was not specified."
         raise ExecError(message)
     names = [name for each in args.image for name in each.split(",")]
-    return ExecPlan(
+    return ExecTask(
         args,
         configuration,
         settings,

@@ -11,14 +11,14 @@ from treadle.sandbox.limits import Bounds
 
 @dataclass(frozen=True, slots=True)
 class Descriptors:
-    """The descriptors for stdin, stdout and stderr of a command."""
+    """The descriptors that a command is started with, and its limits."""
 
     stdin: int
     stdout: int
     stderr: int
     # All three are one terminal, which becomes the command's controlling terminal.
     is_terminal: bool = False
-    # Where the command passes the listener of its egress proxy.
+    # The socket over which the command passes the listener of its egress proxy.
     proxy: int | None = None
     # The limits of the command, if it has any.
     bounds: Bounds | None = None
@@ -31,5 +31,5 @@ class RunningCommand:
     pid: int
     exited: asyncio.Future[int]
     kill: Callable[[], None]
-    # The limit for which it was killed, if any; set when it has ended.
+    # Returns the limit that it exceeded, if any; valid after `exited`.
     limit_hit: Callable[[], str | None] = lambda: None

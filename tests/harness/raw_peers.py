@@ -23,8 +23,8 @@ INITIALIZE: JsonValue = {
 }
 
 
-class StrangerLine:
-    """A connection without any manners."""
+class RawConnection:
+    """A connection over which a test sends arbitrary bytes and frames."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -64,28 +64,27 @@ class StrangerLine:
         assert event is not None, "the server closed the connection"
         return json.loads(event)
 
-    async def is_cut(self) -> bool:
+    async def wait_until_cut(self) -> None:
         """Wait for the end of the connection."""
         with suppress(ConnectionError):
             while await self.reader.read(65536):
                 pass
-        return True
 
     def close(self) -> None:
-        """Hang up without a word."""
+        """Abort the connection without a Close frame."""
         self.writer.transport.abort()
 
 
-async def dial(where: str | Path) -> StrangerLine:
+async def dial(where: str | Path) -> RawConnection:
     """Connect to a `ws://` URL or to a unix socket, and do nothing yet."""
     if isinstance(where, Path):
-        return StrangerLine(*await asyncio.open_unix_connection(str(where)))
+        return RawConnection(*await asyncio.open_unix_connection(str(where)))
     parts = urlsplit(where)
-    return StrangerLine(*await asyncio.open_connection(parts.hostname, parts.port))
+    return RawConnection(*await asyncio.open_connection(parts.hostname, parts.port))
 
 
 @asynccontextmanager
-async def stranger(where: str | Path) -> AsyncIterator[StrangerLine]:
+async def stranger(where: str | Path) -> AsyncIterator[RawConnection]:
     """Connect until the block ends."""
     line = await dial(where)
     try:
