@@ -21,12 +21,12 @@ endif
 
 WORDS := README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs benchmarks scripts src tests
 
-.PHONY: help setup setup-reference demo test test-reference soak check generate format bench clean
+.PHONY: help setup setup-reference demo test test-reference soak check generate lock format bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' Makefile
 
-$(STAMP): pyproject.toml scripts/setup
+$(STAMP): pyproject.toml requirements-dev.lock scripts/setup
 	@scripts/setup
 
 $(REFERENCE): $(STAMP) scripts/setup-reference
@@ -58,6 +58,9 @@ check: $(STAMP) ## Run all that a change must pass: format, lint, words, types, 
 
 generate: $(STAMP) ## Write the files that follow from the method table
 	@$(BIN)/python -m scripts.generate
+
+lock: $(STAMP) ## Make the lock files again; make lock ARGS=--upgrade takes newer versions
+	@scripts/lock $(ARGS)
 
 format: $(STAMP) ## Format the code and fix what ruff can fix
 	@$(BIN)/ruff format .
