@@ -21,7 +21,8 @@ endif
 
 WORDS := README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs benchmarks scripts src tests
 
-.PHONY: help setup setup-reference demo test test-reference soak check generate lock format bench clean
+.PHONY: help setup setup-reference demo test test-reference soak coverage check \
+	generate lock format bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' Makefile
@@ -47,6 +48,9 @@ test-reference: $(REFERENCE) ## Run the tests that compare with the reference bi
 
 soak: $(STAMP) ## Run the tests with all rounds of the long ones
 	@TREADLE_SOAK=1 $(PYTEST) $(ARGS)
+
+coverage: $(STAMP) ## Run the tests with coverage.py, subprocesses too; html in build/coverage
+	@WORKERS=$(WORKERS) scripts/coverage $(ARGS)
 
 check: $(STAMP) ## Run all that a change must pass: format, lint, words, types, imports, tests
 	@echo "== format" && $(BIN)/ruff format --check .

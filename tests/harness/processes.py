@@ -27,7 +27,8 @@ STOP_SECONDS = 5.0
 def environment(home: Path, **extra: str) -> dict[str, str]:
     """What a server needs to run, and nothing of the machine's own configuration."""
     home.mkdir(parents=True, exist_ok=True)
-    kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
+    names = ("PATH", "LANG", "TMPDIR", "COVERAGE_PROCESS_CONFIG")
+    kept = {name: os.environ[name] for name in names if name in os.environ}
     return kept | {
         "HOME": str(home),
         "TREADLE_HOME": str(home),

@@ -7,8 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-# PYTHONPATH may be needed to import the package; the rest keeps programs and encodings working.
-_INHERITED: Final = ("PATH", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "SYSTEMROOT")
+# PYTHONPATH may be needed to import the package, coverage.py measures subprocesses by its variable;
+# the rest keeps programs and encodings working.
+_INHERITED: Final = (
+    *("PATH", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "SYSTEMROOT"),
+    "COVERAGE_PROCESS_CONFIG",
+)
 
 
 def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
