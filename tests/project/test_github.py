@@ -15,6 +15,7 @@ GITHUB = ROOT / ".github"
 FORMS = ("bug.yml", "feature.yml")
 
 TEXT = {"type": "string", "minLength": 1}
+ATTRIBUTES = ("label", "description", "placeholder", "value", "render")
 FIELD = {
     "type": "object",
     "properties": {
