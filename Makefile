@@ -22,7 +22,7 @@ endif
 WORDS := README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs benchmarks scripts src tests
 
 .PHONY: help setup setup-reference demo test test-reference soak coverage check \
-	generate lock format bench clean
+	generate hooks lock format bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' Makefile
@@ -62,6 +62,9 @@ check: $(STAMP) ## Run all that a change must pass: format, lint, words, types, 
 
 generate: $(STAMP) ## Write the files that follow from the method table
 	@$(BIN)/python -m scripts.generate
+
+hooks: $(STAMP) ## Check each commit before it is made: format, lint, words, ends of files
+	@$(BIN)/pre-commit install
 
 lock: $(STAMP) ## Make the lock files again; make lock ARGS=--upgrade takes newer versions
 	@scripts/lock $(ARGS)
