@@ -22,7 +22,7 @@ endif
 WORDS := README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs benchmarks scripts src tests
 
 .PHONY: help setup setup-reference demo test test-reference soak coverage check \
-	generate hooks lock format bench clean
+	generate hooks build lock format bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' Makefile
@@ -65,6 +65,9 @@ generate: $(STAMP) ## Write the files that follow from the method table
 
 hooks: $(STAMP) ## Check each commit before it is made: format, lint, words, ends of files
 	@$(BIN)/pre-commit install
+
+build: $(STAMP) ## Build sdist and wheel into dist/, and run treadle from the wheel
+	@scripts/build
 
 lock: $(STAMP) ## Make the lock files again; make lock ARGS=--upgrade takes newer versions
 	@scripts/lock $(ARGS)
