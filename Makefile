@@ -6,6 +6,7 @@ BIN := .venv/bin
 STAMP := .venv/.treadle-ready
 # Only the tests marked `reference` and the benchmarks need the binaries: 600 MB.
 REFERENCE := .venv/.treadle-reference
+DOCS := .venv/.treadle-docs
 # Tests wait for servers a third of their time, and more workers make them wait for each other.
 WORKERS ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
 # Compiled files are shared by some thousand processes that the tests start.
@@ -22,7 +23,7 @@ endif
 WORDS := README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs benchmarks scripts src tests
 
 .PHONY: help setup setup-reference demo test test-reference soak coverage check \
-	generate hooks build lock format bench clean
+	generate hooks build docs docs-serve lock format bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' Makefile
@@ -68,6 +69,17 @@ hooks: $(STAMP) ## Check each commit before it is made: format, lint, words, end
 
 build: $(STAMP) ## Build sdist and wheel into dist/, and run treadle from the wheel
 	@scripts/build
+
+$(DOCS): $(STAMP) requirements-docs.lock
+	@$(BIN)/python -m pip install --disable-pip-version-check --no-input --quiet --no-deps \
+		--require-hashes --requirement requirements-docs.lock
+	@touch $(DOCS)
+
+docs: $(DOCS) ## Build the site into build/site; a warning is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+docs-serve: $(DOCS) ## Show the site on http://127.0.0.1:8000 while you edit
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --dev-addr 127.0.0.1:8000
 
 lock: $(STAMP) ## Make the lock files again; make lock ARGS=--upgrade takes newer versions
 	@scripts/lock $(ARGS)
