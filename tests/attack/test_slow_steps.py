@@ -246,7 +246,7 @@ async def test_other_clients_are_served_while_a_long_command_is_judged(stage: St
     client = await stage.client()
     thread_id = await client.start(cwd=str(stage.workspace), approvalPolicy="never")
     stage.model.plays(calls("exec_command", {"cmd": "echo " + "a" * LONG_COMMAND}))
-    with stalled(approvals, "analyse") as stall:
+    with stalled(approvals, "warm_caches") as stall:
         turn_id = await client.start_turn(thread_id)
         await stall.reached()
         assert await answers_others(stage)

@@ -7,7 +7,7 @@ from typing import Final
 from treadle.jsonrpc.envelope import encode_notification
 from treadle.store.journal import Event
 
-MAX_EVENTS: Final = 512
+MAX_EVENTS: Final = 128
 MAX_BYTES: Final = 8 * 1024 * 1024
 
 

@@ -259,7 +259,10 @@ class ClientSession:
         if isinstance(event, ForwardedEvent) and self._receives_from_thread(event):
             return
         # Numbers belong to threads; a broadcast has none.
-        await self.connection.post_encoded(self.server.encoded_events.encode(event, None))
+        if len(self.server.sessions) > 1:
+            await self.connection.post_encoded(self.server.encoded_events.encode(event, None))
+        else:
+            await self.connection.post(event.method, event.params, at_ms=event.at_ms, seq=None)
 
     def _receives_from_thread(self, event: ForwardedEvent) -> bool:
         """Return whether the client receives this from the thread itself, in order."""
