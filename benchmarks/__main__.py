@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from benchmarks.bench import Bench, Sizes
 from benchmarks.measures import MEASURES
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; with `--check`, also judge the results."""
     options = _parser().parse_args(arguments)
     try:
-        programs = [find_treadle(), *_references()]
+        programs = [find_treadle(), *_chosen(options)]
     except Unavailable as reason:
         print(f"nothing to measure: {reason}", file=sys.stderr)
         return 2
@@ -73,6 +74,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("names", nargs="*", type=_measure, help=", ".join(MEASURES))
     parser.add_argument("--quick", action="store_true", help="fewer rounds, rougher numbers")
     parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
+    parser.add_argument(
+        "--beside", metavar="PATH", type=Path, help="measure another build of treadle as well"
+    )
+    parser.add_argument(
+        "--no-references", action="store_true", help="leave out the releases of the reference"
+    )
     return parser
 
 
@@ -82,6 +89,20 @@ def _measure(name: str) -> str:
             f"unknown measure {name!r}: expected one of {', '.join(MEASURES)}"
         )
     return name
+
+
+def _chosen(options: argparse.Namespace) -> list[Program]:
+    """Return the programs to compare with.
+
+    Raises:
+        Unavailable: the other build of treadle does not exist.
+    """
+    others: list[Program] = []
+    if options.beside is not None:
+        if not options.beside.exists():
+            raise Unavailable(f"there is no file {str(options.beside)!r}")
+        others.append(Program("beside", options.beside.absolute()))
+    return others if options.no_references else [*others, *_references()]
 
 
 def _references() -> list[Program]:
