@@ -22,7 +22,7 @@ endif
 
 WORDS := README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs benchmarks scripts src tests
 
-.PHONY: help setup setup-reference demo test test-reference soak coverage check \
+.PHONY: help setup setup-reference demo test test-reference record soak coverage check \
 	generate hooks build docs docs-serve lock format bench clean
 
 help: ## List the targets
@@ -44,8 +44,11 @@ demo: $(STAMP) ## Watch a server and a client talk
 test: $(STAMP) ## Run the tests; make test ARGS="tests/jsonrpc -k framing"
 	@$(PYTEST) $(ARGS)
 
-test-reference: $(REFERENCE) ## Run the tests that compare with the reference binaries
+test-reference: $(REFERENCE) ## Run the reference binaries: their recordings, and clients and files
 	@$(PYTEST) -m reference $(ARGS)
+
+record: $(REFERENCE) ## Record the reference binaries into tests/golden; make record ARGS="-k steer"
+	@$(PYTEST) -m reference --record $(ARGS)
 
 soak: $(STAMP) ## Run the tests with all rounds of the long ones
 	@TREADLE_SOAK=1 $(PYTEST) $(ARGS)

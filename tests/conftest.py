@@ -10,10 +10,11 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.harness import releases
+from tests.harness.golden import SERVERS, Golden
 from tests.harness.lines import TRANSPORTS, Connect, SharedServers, connector
 
 # Its assertions say what differs.
-pytest.register_assert_rewrite("tests.harness.side_by_side")
+pytest.register_assert_rewrite("tests.harness.scenarios")
 
 
 # Shells start background jobs with SIGINT ignored, and processes inherit that. With a handler here,
@@ -22,9 +23,19 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need a release of the reference."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of `make record`."""
+    words = "record what the reference does into tests/golden, and run nothing else"
+    parser.addoption("--record", action="store_true", help=words)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that need a release of the reference; keep those that record it."""
     releases.mark(items)
+    if config.getoption("--record"):
+        others = [item for item in items if "golden" not in getattr(item, "fixturenames", ())]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in others]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -37,6 +48,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def reference() -> str:
     """The newest release of the reference; a test that requests it has the marker `reference`."""
     return releases.program(releases.NEWEST)
+
+
+@pytest.fixture(params=SERVERS)
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """The recordings of the test's file; the test exists for Treadle and for the reference."""
+    return Golden(request.path, request.param, request.config.getoption("--record"))
 
 
 @pytest.fixture(scope="session")

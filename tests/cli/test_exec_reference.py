@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.execs import ANYWHERE, KNOWN, Bench, Ran, bench, still
+from tests.harness.execs import ANYWHERE, KNOWN, Bench, Ran, bench
+from tests.harness.golden import Golden
 from tests.harness.mcp import stdio
 from tests.harness.model_server import (
     Reply,
@@ -24,11 +25,10 @@ from tests.harness.model_server import (
     refuses,
     says,
 )
-from tests.harness.releases import NEWEST, program
+from tests.harness.placeholders import placeholders
 from tests.harness.repositories import repository
 from treadle.protocol.base import JsonValue
 
-BOTH = (NEWEST, "treadle")
 HERE = (ANYWHERE, "--json", *KNOWN)
 WRITES = (*HERE, "-s", "workspace-write")
 ADDS = "*** Begin Patch\n*** Add File: a.txt\n+hello\n*** End Patch"
@@ -204,18 +204,20 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_both_programs_print_the_same_events(tmp_path: Path, name: str) -> None:
+async def test_both_programs_print_the_same_events(
+    golden: Golden, tmp_path: Path, name: str
+) -> None:
     case = CASES[name]
-    runs = {}
-    for kind in BOTH:
-        async with bench(program(kind), tmp_path, case.config) as at:
-            runs[kind] = [(ran.exit_code, shown(case, ran)) for ran in await case.steps(at)]
-    assert runs["treadle"] == runs[NEWEST]
+    async with bench(golden.program, tmp_path, case.config) as at:
+        runs = [
+            {"exitCode": ran.exit_code, "events": shown(case, ran)} for ran in await case.steps(at)
+        ]
+        golden.check(name, placeholders(runs, {str(at.cwd): "<workspace>"}))
 
 
 def shown(case: Case, ran: Ran) -> JsonValue:
     """Return the events of a run, without the parts that may differ."""
-    return [_plain(case, event) for event in still(ran.events)]
+    return [_plain(case, event) for event in ran.events]
 
 
 def _plain(case: Case, event: JsonValue) -> JsonValue:
@@ -258,17 +260,16 @@ MISTAKES: dict[str, tuple[list[str], bytes]] = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-async def test_both_programs_refuse_with_the_same_exit_code(tmp_path: Path, name: str) -> None:
+async def test_both_programs_refuse_with_the_same_exit_code(
+    golden: Golden, tmp_path: Path, name: str
+) -> None:
     arguments, given = MISTAKES[name]
-    codes = {}
-    for kind in BOTH:
-        async with bench(program(kind), tmp_path) as at:
-            ran = await at.run("--json", *arguments, given=given)
-            assert (ran.stdout, bool(ran.stderr), at.model.requests) == ("", True, [])
-            assert "Traceback" not in ran.stderr
-            codes[kind] = ran.exit_code
-    assert codes["treadle"] == codes[NEWEST]
-    assert codes["treadle"] in (1, 2)
+    async with bench(golden.program, tmp_path) as at:
+        ran = await at.run("--json", *arguments, given=given)
+        assert (ran.stdout, bool(ran.stderr), at.model.requests) == ("", True, [])
+    assert "Traceback" not in ran.stderr
+    assert ran.exit_code in (1, 2)
+    golden.check(f"refused, {name}", {"exitCode": ran.exit_code})
 
 
 PROMPTS: dict[str, tuple[list[str], bytes]] = {
@@ -287,12 +288,13 @@ PROMPTS: dict[str, tuple[list[str], bytes]] = {
 
 
 @pytest.mark.parametrize("name", PROMPTS)
-async def test_both_programs_ask_the_model_the_same(tmp_path: Path, name: str) -> None:
+async def test_both_programs_ask_the_model_the_same(
+    golden: Golden, tmp_path: Path, name: str
+) -> None:
     arguments, given = PROMPTS[name]
-    asked = {}
-    for kind in BOTH:
-        async with bench(program(kind), tmp_path) as at:
-            ran = await at.run(ANYWHERE, *KNOWN, *arguments, given=given)
-            assert (ran.exit_code, ran.stdout) == (0, "done\n")
-            asked[kind] = at.model.requests[0].conversation()
-    assert asked["treadle"] == asked[NEWEST]
+    async with bench(golden.program, tmp_path) as at:
+        ran = await at.run(ANYWHERE, *KNOWN, *arguments, given=given)
+        assert (ran.exit_code, ran.stdout) == (0, "done\n")
+        golden.check(
+            f"prompt, {name}", [list(pair) for pair in at.model.requests[0].conversation()]
+        )

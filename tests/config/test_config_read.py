@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.golden import Golden
 from tests.harness.peer import Peer
+from tests.harness.placeholders import placeholders
 from tests.server.reference import ask_reference
 from tests.server.serving import (
     client_of,
@@ -72,16 +74,23 @@ def without_reasons(layers: JsonValue) -> JsonValue:
 
 
 async def test_config_read_answers_as_the_reference_does(
-    home: Path, tmp_path: Path, reference: str
+    golden: Golden, home: Path, tmp_path: Path
 ) -> None:
     """Upstream: the same home and flags give the same keys, origins and layers."""
     inner = make_workspace(home, tmp_path)
     params = {"includeLayers": True, "cwd": str(inner)}
-    theirs = ask_reference(reference, home, "config/read", params, flags=FLAGS)
+    if golden.runs_reference:
+        answer = ask_reference(golden.program, home, "config/read", params, flags=FLAGS)
+    else:
+        async with serving(Configuration(home, Overrides.parse(FLAGS), {})) as peer:
+            answer = await result(peer, "config/read", params)
 
-    async with serving(Configuration(home, Overrides.parse(FLAGS), {})) as peer:
-        ours = await result(peer, "config/read", params)
+    names = {str(home): "<home>", str(tmp_path): "<folder>"}
+    golden.check("layers", placeholders(answer, names), assert_same_configuration)
 
+
+def assert_same_configuration(theirs: JsonValue, ours: JsonValue) -> None:
+    """Compare two answers of `config/read`."""
     assert ours["config"].keys() == theirs["config"].keys()
     assert ours["origins"] == theirs["origins"]
     assert without_reasons(ours["layers"]) == without_reasons(theirs["layers"])

@@ -25,6 +25,29 @@ def definitions_of(bundle: Schema) -> dict[str, Schema]:
     return definitions
 
 
+_FACTUAL = frozenset(
+    """$ref additionalProperties allOf anyOf enum format items minLength oneOf properties required
+    type""".split()
+)
+
+
+def reduced(definitions: dict[str, Schema]) -> dict[str, Schema]:
+    """Return definitions with only the parts that state facts, no descriptions or titles."""
+    return {name: _reduced(schema) for name, schema in definitions.items()}
+
+
+def _reduced(schema: Schema) -> Schema:
+    if isinstance(schema, list):
+        return [_reduced(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: reduced(value) if key == "properties" else _reduced(value)
+        for key, value in schema.items()
+        if key in _FACTUAL
+    }
+
+
 def message_facts(definitions: dict[str, Schema]) -> Facts:
     """Return for each method what its params are and whether they may be missing."""
     facts: Facts = {}

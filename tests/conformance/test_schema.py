@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from functools import cache
 from pathlib import Path
 
-import pytest
-
-from tests.conformance import reference
-from tests.conformance.shape import Describer, Facts, definitions_of, message_facts
+from tests.conformance.reference import BUNDLE, recorded, recording
+from tests.conformance.shape import Describer, Facts, Schema, definitions_of, message_facts
+from tests.harness.golden import Golden
+from treadle.protocol.base import JsonValue
 from treadle.protocol.export import json_schema_files, typescript_files
 
-pytestmark = pytest.mark.usefixtures("reference")
-
 UNIONS = {"ClientNotification", "ClientRequest", "ServerNotification", "ServerRequest"}
-BUNDLE = "codex_app_server_protocol.schemas.json"
 
 Difference = tuple[str, str]
 
@@ -42,9 +38,8 @@ def compare(theirs: Facts, ours: Facts) -> Iterator[Difference]:
             yield where, f"reference {left}, ours {right}"
 
 
-def schema_differences(*, experimental: bool) -> Iterator[Difference]:
+def schema_differences(theirs: dict[str, Schema], *, experimental: bool) -> Iterator[Difference]:
     """Compare all methods, and all types that both sides know."""
-    theirs = definitions_of(reference.bundle(experimental=experimental))
     ours = definitions_of(json.loads(json_schema_files(experimental=experimental)[BUNDLE]))
     yield from compare(message_facts(theirs), message_facts(ours))
     known = theirs.keys() & ours.keys()
@@ -53,36 +48,28 @@ def schema_differences(*, experimental: bool) -> Iterator[Difference]:
         yield from compare(left.facts(name), right.facts(name))
 
 
-def file_differences(
-    kind: str, theirs: Mapping[str, str], ours: Mapping[str, str]
-) -> Iterator[Difference]:
+def file_differences(theirs: Iterable[str], ours: Iterable[str]) -> Iterator[Difference]:
     """Compare which files the two sides write."""
-    here, there = (dict.fromkeys(files, "written") for files in (ours, theirs))
+    there, here = (dict.fromkeys(files, "written") for files in (theirs, ours))
     for where, what in compare(there, here):
-        yield f"{kind} {where}", what
+        yield f"file {where}", what
 
 
-@cache
-def differences() -> frozenset[Difference]:
-    """Return all differences; those of the stable output only are marked."""
-    full = {
-        *schema_differences(experimental=True),
-        *file_differences(
-            "file",
-            reference.generated("generate-json-schema", experimental=True)
-            | reference.generated("generate-ts", experimental=True),
-            json_schema_files(experimental=True) | typescript_files(experimental=True),
-        ),
+def differences(document: JsonValue) -> frozenset[Difference]:
+    """Return all differences from a recording; those of the stable output only are marked."""
+    full, stable = (recorded(document, experimental=each) for each in (True, False))
+    schemas = json_schema_files(experimental=True)
+    everywhere = {
+        *schema_differences(full["definitions"], experimental=True),
+        *file_differences(full["files"], schemas | typescript_files(experimental=True)),
     }
-    stable = {
-        *schema_differences(experimental=False),
-        *file_differences(
-            "file",
-            reference.generated("generate-json-schema", experimental=False),
-            json_schema_files(experimental=False),
-        ),
+    in_stable = {
+        *schema_differences(stable["definitions"], experimental=False),
+        *file_differences(stable["files"], json_schema_files(experimental=False)),
     }
-    return frozenset(full | {(f"stable {where}", what) for where, what in stable - full})
+    return frozenset(
+        everywhere | {(f"stable {where}", what) for where, what in in_stable - everywhere}
+    )
 
 
 def is_covered(difference: Difference, entry: Mapping[str, str]) -> bool:
@@ -91,29 +78,31 @@ def is_covered(difference: Difference, entry: Mapping[str, str]) -> bool:
     return fnmatchcase(where, entry["where"]) and fnmatchcase(what, entry["what"])
 
 
-def test_every_difference_from_the_reference_is_listed() -> None:
+def test_differences_from_the_reference_are_listed_and_listed_ones_exist(golden: Golden) -> None:
     """Ours: upstream publishes no conformance suite, so its own generator is the standard."""
-    entries = listed()
+    if golden.runs_reference:
+        golden.check("types", recording(golden.program))
+        return
+    document = golden.load("types")
+    found, entries = differences(document), listed()
 
     unlisted = [
         difference
-        for difference in sorted(differences())
+        for difference in sorted(found)
         if not any(is_covered(difference, entry) for entry in entries)
+    ]
+    outdated = [
+        entry for entry in entries if not any(is_covered(difference, entry) for difference in found)
     ]
 
     assert unlisted == []
+    assert outdated == []
+    assert_that_much_is_compared(document)
 
 
-@pytest.mark.parametrize("entry", listed(), ids=lambda entry: f"{entry['where']}: {entry['what']}")
-def test_every_listed_difference_still_exists_and_has_a_reason(entry: dict[str, str]) -> None:
-    assert entry.keys() == {"where", "what", "reason"}
-    assert entry["reason"].endswith(".")
-    assert any(is_covered(difference, entry) for difference in differences())
-
-
-def test_the_comparison_covers_thousands_of_facts() -> None:
+def assert_that_much_is_compared(document: JsonValue) -> None:
     """A comparison that reads nothing would find no difference either."""
-    theirs = definitions_of(reference.bundle(experimental=True))
+    theirs = recorded(document, experimental=True)["definitions"]
     describer = Describer(theirs, theirs.keys())
 
     facts = {name: describer.facts(name) for name in theirs.keys() - UNIONS}
@@ -123,3 +112,9 @@ def test_the_comparison_covers_thousands_of_facts() -> None:
         "TurnInterruptParams.turnId": "required string",
     }
     assert sum(map(len, facts.values())) > 3_000
+
+
+def test_every_listed_difference_has_a_reason() -> None:
+    for entry in listed():
+        assert entry.keys() == {"where", "what", "reason"}
+        assert entry["reason"].endswith(".")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
@@ -16,7 +15,7 @@ from typing import TypeAlias
 
 from benchmarks.programs import folder_for_homes
 from tests.harness.model_server import ModelServer, Reply, model_server
-from tests.harness.threads import configure
+from tests.harness.threads import configure, environment
 from treadle.protocol.base import JsonValue
 
 During: TypeAlias = Callable[[asyncio.subprocess.Process], Coroutine[None, None, None]]
@@ -92,8 +91,7 @@ class Bench:
 
     def environ(self, **extra: str) -> dict[str, str]:
         """What the program sees, and nothing of this machine's user."""
-        homes = dict.fromkeys(("HOME", "CODEX_HOME", "TREADLE_HOME"), str(self.home))
-        return {"PATH": os.environ["PATH"], "TERM": "xterm", **homes, **extra}
+        return {**environment(self.home), **extra}
 
 
 @asynccontextmanager

@@ -61,8 +61,8 @@ class _Current:
 def mark(items: Sequence[pytest.Item]) -> None:
     """Set the marker `reference` on every test that runs a release of the reference.
 
-    Such a test is in a folder `reference` or a file `*_reference.py`, has a release among its
-    parameters, or requests the fixture `reference`.
+    Such a test has a release among its parameters, plays the reference for the fixture `golden`, or
+    requests the fixture `reference`.
     """
     for item in items:
         if _runs_reference(item):
@@ -70,13 +70,11 @@ def mark(items: Sequence[pytest.Item]) -> None:
 
 
 def _runs_reference(item: pytest.Item) -> bool:
-    if item.path.parent.name == "reference" or item.path.stem.endswith("_reference"):
-        return True
     callspec = getattr(item, "callspec", None)
     values = callspec.params.values() if callspec else ()
     fixtures: Sequence[str] = getattr(item, "fixturenames", ())
     return "reference" in fixtures or any(
-        isinstance(value, str) and value in RELEASES for value in values
+        isinstance(value, str) and value in (*RELEASES, "reference") for value in values
     )
 
 

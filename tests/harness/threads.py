@@ -277,9 +277,7 @@ async def staged(home: Path) -> AsyncIterator[Stage]:
 @asynccontextmanager
 async def spawned(command: Sequence[str], home: Path) -> AsyncIterator[Client]:
     """A client of a server in its own process, isolated from this machine's user."""
-    env = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm"}
-    env |= {"CODEX_HOME": str(home), "TREADLE_HOME": str(home)}
-    transport = spawn(command, cwd=home, env=env)
+    transport = spawn(command, cwd=home, env=environment(home))
     try:
         async with asyncio.timeout(SECONDS):
             client = Client(Peer(transport))
@@ -287,3 +285,9 @@ async def spawned(command: Sequence[str], home: Path) -> AsyncIterator[Client]:
             yield client
     finally:
         await transport.close()
+
+
+def environment(home: Path) -> dict[str, str]:
+    """The environment of a server, without anything of this machine's user."""
+    homes = dict.fromkeys(("HOME", "CODEX_HOME", "TREADLE_HOME"), str(home))
+    return {"PATH": os.environ["PATH"], "TERM": "xterm", **homes}

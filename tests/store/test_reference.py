@@ -34,6 +34,8 @@ from treadle.store.records import Compacted, HistoryItem, RolledBack
 from treadle.store.store import Store
 from treadle.store.stored_thread import StoredThread, ThreadQuery
 
+pytestmark = pytest.mark.usefixtures("reference")
+
 
 @pytest.fixture
 def model() -> Iterator[Model]:

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.harness.commands import bench
+from tests.harness.golden import Golden
+from tests.harness.placeholders import placeholders
 from tests.harness.threads import Client, Stage
 from tests.server.reference import ask_reference
-from tests.server.serving import configuration, refusal, serving
+from tests.server.serving import configuration, refusal, result, serving
 from treadle.protocol.base import JsonValue
 
 WORKSPACE: JsonValue = {
@@ -120,28 +122,33 @@ enabled = true
 ONLINE = '[permissions.p]\nextends = ":read-only"\n[permissions.p.network]\nenabled = true\n'
 
 
-@pytest.mark.parametrize(
-    ("text", "params"),
-    [
-        ("", {"permissions": ":danger-full-access"}),
-        (MINE, {}),
-        (MINE, {"sandbox": "read-only"}),
-        (MINE, {"config": {"sandbox_mode": "read-only"}}),
-        (ONLINE, {"permissions": "p"}),
-        ('sandbox_mode = "danger-full-access"\ndefault_permissions = ":read-only"', {}),
-    ],
-)
+NEW_THREADS: dict[str, tuple[str, JsonValue]] = {
+    "a built-in profile": ("", {"permissions": ":danger-full-access"}),
+    "the default profile": (MINE, {}),
+    "a sandbox beside the default profile": (MINE, {"sandbox": "read-only"}),
+    "a sandbox mode beside the default profile": (MINE, {"config": {"sandbox_mode": "read-only"}}),
+    "a named profile": (ONLINE, {"permissions": "p"}),
+    "a sandbox mode beside a default profile in the file": (
+        'sandbox_mode = "danger-full-access"\ndefault_permissions = ":read-only"',
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NEW_THREADS)
 async def test_a_new_thread_gets_the_same_permissions_as_in_the_reference(
-    home: Path, text: str, params: JsonValue, reference: str
+    golden: Golden, home: Path, name: str
 ) -> None:
-    async with serving(configuration(home, text)) as peer:
-        ours = (await peer.request("thread/start", params))["result"]
-    theirs = ask_reference(reference, home, "thread/start", params)
+    text, params = NEW_THREADS[name]
+    settings = configuration(home, text)
+    if golden.runs_reference:
+        answer = ask_reference(golden.program, home, "thread/start", params)
+    else:
+        async with serving(settings) as peer:
+            answer = await result(peer, "thread/start", params)
 
-    def permissions(answer: JsonValue) -> tuple[JsonValue, JsonValue]:
-        return answer["sandbox"], answer["activePermissionProfile"]
-
-    assert permissions(ours) == permissions(theirs)
+    permissions = {key: answer[key] for key in ("sandbox", "activePermissionProfile")}
+    golden.check(name, placeholders(permissions, {str(home): "<home>"}))
 
 
 @pytest.mark.parametrize(

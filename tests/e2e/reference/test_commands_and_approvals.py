@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.harness.commands import session_of
+from tests.harness.golden import Golden
 from tests.harness.model_server import calls, says
-from tests.harness.side_by_side import Scenario, Scene, compare
+from tests.harness.scenarios import Scenario, Scene, check
 from tests.harness.threads import Client
 from treadle.protocol.base import JsonValue
 
@@ -249,5 +250,7 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_both_servers_do_the_same_in_the_same_order(name: str, tmp_path: Path) -> None:
-    await compare(SCENARIOS[name], tmp_path)
+async def test_both_servers_do_the_same_in_the_same_order(
+    golden: Golden, name: str, tmp_path: Path
+) -> None:
+    await check(golden, name, SCENARIOS[name], tmp_path)

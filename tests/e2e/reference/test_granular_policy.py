@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.harness.commands import commands
+from tests.harness.golden import Golden
 from tests.harness.mcp import STATUS, namespaced, settled, stdio
 from tests.harness.model_server import Reply, calls, patches, says
-from tests.harness.side_by_side import Scenario, Scene, compare
+from tests.harness.scenarios import Scenario, Scene, check
 from tests.harness.threads import Stage
 from treadle.protocol.base import JsonValue
 
@@ -204,8 +205,10 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_a_switch_decides_whether_the_user_is_asked(name: str, tmp_path: Path) -> None:
-    await compare(SCENARIOS[name], tmp_path)
+async def test_a_switch_decides_whether_the_user_is_asked(
+    golden: Golden, name: str, tmp_path: Path
+) -> None:
+    await check(golden, name, SCENARIOS[name], tmp_path)
 
 
 @pytest.mark.parametrize(

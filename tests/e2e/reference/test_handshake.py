@@ -8,11 +8,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
+from tests.harness.golden import Golden
 from tests.harness.peer import Peer
-from tests.harness.processes import TREADLE
-from tests.harness.releases import NEWEST, program
+from tests.harness.placeholders import placeholders
 from tests.harness.steps import STEPS
 from treadle.protocol.base import JsonValue
 from treadle.transport.subprocess import spawn
@@ -71,13 +69,16 @@ def _outline(answer: JsonValue) -> JsonValue:
     return sorted(answer["result"])
 
 
-@pytest.mark.timeout(120)
-async def test_the_same_moves_are_answered_in_the_same_way(tmp_path: Path) -> None:
-    homes = [tmp_path / name for name in ("reference", "ours")]
-    for home in homes:
-        home.mkdir()
-    theirs = await converse([program(NEWEST), "app-server"], homes[0])
-    ours = await converse([TREADLE, "app-server"], homes[1])
+async def test_the_same_moves_are_answered_in_the_same_way(golden: Golden, home: Path) -> None:
+    answers = await converse([golden.program, "app-server"], home)
+    # The order of answers is that of their ids; ids are numbers or texts.
+    document = [answers[id_] for id_ in sorted(answers, key=repr)]
+    golden.check("answers", placeholders(document, {str(home): "<home>"}), assert_same_answers)
+
+
+def assert_same_answers(recorded: JsonValue, own: JsonValue) -> None:
+    """Compare the codes of errors, the names in results, and words that clients match."""
+    theirs, ours = ({each["id"]: each for each in side} for side in (recorded, own))
     assert ours.keys() == theirs.keys()
     different = {id_ for id_ in ours if _outline(ours[id_]) != _outline(theirs[id_])}
     assert different - not_built(ours) == DIFFERENCES.keys() - not_built(ours)

@@ -14,10 +14,12 @@ import pytest
 
 from tests.e2e.reference import test_tools as tools
 from tests.e2e.reference import test_transcripts as newer
+from tests.harness.golden import Golden
 from tests.harness.mcp import STATUS, settled, stdio
 from tests.harness.model_server import calls, patches, says
+from tests.harness.releases import OLDER
 from tests.harness.repositories import repository
-from tests.harness.side_by_side import Scenario, Scene, compare_older
+from tests.harness.scenarios import Scenario, Scene, check
 from treadle.protocol.base import JsonValue
 
 Steps = Callable[[Scene], Awaitable[None]]
@@ -179,5 +181,7 @@ SCENARIOS |= {
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_both_servers_do_the_same_in_the_same_order(name: str, tmp_path: Path) -> None:
-    await compare_older(SCENARIOS[name], tmp_path)
+async def test_both_servers_do_the_same_in_the_same_order(
+    golden: Golden, name: str, tmp_path: Path
+) -> None:
+    await check(golden.of(OLDER), name, SCENARIOS[name], tmp_path)

@@ -11,6 +11,8 @@ from tests.harness.model_server import ModelServer, calls, model_server, says
 from tests.harness.releases import NEWEST, program
 from tests.harness.threads import Client, configure, spawned, words
 
+pytestmark = pytest.mark.usefixtures("reference")
+
 OURS, REFERENCE = "treadle", NEWEST
 
 

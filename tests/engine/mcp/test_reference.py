@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.golden import Golden
 from tests.harness.mcp import STATUS, namespaced, settled, stdio, table
 from tests.harness.model_server import calls
 from tests.harness.questions import answer, question, refuse
-from tests.harness.side_by_side import Scenario, Scene, compare
+from tests.harness.scenarios import Scenario, Scene, check
 from treadle.protocol.base import JsonValue
 
 ASK = "mcpServer/elicitation/request"
@@ -123,5 +124,7 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_both_servers_say_the_same_in_the_same_order(name: str, tmp_path: Path) -> None:
-    await compare(SCENARIOS[name], tmp_path)
+async def test_both_servers_say_the_same_in_the_same_order(
+    golden: Golden, name: str, tmp_path: Path
+) -> None:
+    await check(golden, name, SCENARIOS[name], tmp_path)

@@ -7,16 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.side_by_side import Scenario, Scene, compare
+from tests.harness.golden import Golden
+from tests.harness.placeholders import placeholders
+from tests.harness.scenarios import Scenario, Scene, check
 from tests.harness.threads import Refused
 from tests.server.reference import ask_reference
 from tests.server.serving import configuration, result, serving
 from treadle.protocol.base import JsonValue
 
 # It names the field that is meant, for programs.
-OURS = frozenset({".error.data.path", ".error.data.kind"})
+TREADLE_KEYS = frozenset({".error.data.path", ".error.data.kind"})
 # Paths that differ between the servers, and what depends on them.
-LEFT_OUT = frozenset({"version", "filePath"})
+UNCOMPARED = frozenset({"version", "filePath"})
 # Error texts of the parsers; the codes beside them are compared.
 PARSED = "Invalid configuration: "
 
@@ -97,7 +99,7 @@ def writes(*requests: tuple[str, JsonValue]) -> Callable[[Scene], Awaitable[None
                     error["message"] = PARSED
                 error["message"] += f" {code} {params}"
             else:
-                shown = {key: answer[key] for key in sorted(answer.keys() - LEFT_OUT)}
+                shown = {key: answer[key] for key in sorted(answer.keys() - UNCOMPARED)}
                 heard[-1]["answers"] = f"{method} {params} {shown}"
         read = await scene.client.request("config/read", {"includeLayers": True})
         (user,) = [each["config"] for each in read["layers"] if each["name"]["type"] == "user"]
@@ -115,42 +117,44 @@ def _sorted(value: JsonValue) -> JsonValue:
     return value
 
 
-@pytest.mark.parametrize(
-    "requests",
-    [
-        pytest.param([("config/value/write", each) for each in PLAIN], id="plain"),
-        pytest.param([("config/value/write", each) for each in BAD_VALUES], id="bad values"),
-        pytest.param([("config/value/write", each) for each in BAD_EDITS], id="bad edits"),
-        pytest.param([("config/batchWrite", {"edits": each}) for each in BATCHES], id="batches"),
-    ],
-)
+WRITES: dict[str, list[tuple[str, JsonValue]]] = {
+    "plain": [("config/value/write", each) for each in PLAIN],
+    "bad values": [("config/value/write", each) for each in BAD_VALUES],
+    "bad edits": [("config/value/write", each) for each in BAD_EDITS],
+    "batches": [("config/batchWrite", {"edits": each}) for each in BATCHES],
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
 async def test_writes_are_answered_and_done_as_by_the_reference(
-    tmp_path: Path, requests: list[tuple[str, JsonValue]]
+    golden: Golden, name: str, tmp_path: Path
 ) -> None:
-    await compare(Scenario(writes(*requests), keys=OURS, has_events=False), tmp_path)
+    scenario = Scenario(writes(*WRITES[name]), keys=TREADLE_KEYS, has_events=False)
+    await check(golden, name, scenario, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "params",
-    [
-        edit("model", "b"),
-        edit("model", "f"),
-        edit("model", None),
-        edit("tui", {"theme": "q", "x": 1}, "upsert"),
-        edit("tui", None),
-        edit("tui.status_line", ["model"]),
-    ],
-)
+OVERRIDDEN = {
+    "another value is overridden": edit("model", "b"),
+    "the same value is overridden": edit("model", "f"),
+    "a removed value is overridden": edit("model", None),
+    "a merged table is overridden": edit("tui", {"theme": "q", "x": 1}, "upsert"),
+    "a removed table is overridden": edit("tui", None),
+    "a new key of a table is overridden": edit("tui.status_line", ["model"]),
+}
+
+
+@pytest.mark.parametrize("name", OVERRIDDEN)
 async def test_both_servers_report_what_a_higher_layer_overrides(
-    home: Path, tmp_path: Path, params: JsonValue, reference: str
+    golden: Golden, home: Path, name: str
 ) -> None:
     flags = ["model=f", "tui.theme=y"]
     text = 'model = "a"\n[tui]\ntheme = "x"\n'
-    async with serving(configuration(home, text, *flags)) as peer:
-        ours = await result(peer, "config/value/write", params)
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "config.toml").write_text(text, "utf-8")
-    theirs = ask_reference(reference, other, "config/value/write", params, flags=flags)
+    request = ("config/value/write", OVERRIDDEN[name])
+    if golden.runs_reference:
+        (home / "config.toml").write_text(text, "utf-8")
+        answer = ask_reference(golden.program, home, *request, flags=flags)
+    else:
+        async with serving(configuration(home, text, *flags)) as peer:
+            answer = await result(peer, *request)
 
-    assert ours == {**theirs, "filePath": str(home / "config.toml")}
+    golden.check(name, placeholders(answer, {str(home): "<home>"}))

@@ -7,11 +7,12 @@ import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from tests.harness.side_by_side import Scenario, Scene, compare
+from tests.harness.golden import Golden
+from tests.harness.scenarios import Scenario, Scene, check
 from tests.harness.threads import Refused
 from treadle.protocol.base import JsonValue
 
-OURS = frozenset({".error.data.errno", ".error.data.limit", ".result.watchId"})
+TREADLE_KEYS = frozenset({".error.data.errno", ".error.data.limit", ".result.watchId"})
 _TIME = re.compile(r"\d{13}")
 
 
@@ -97,9 +98,10 @@ COPIED = [
 ]
 
 
-async def test_files_are_answered_for_as_by_the_reference(tmp_path: Path) -> None:
+async def test_files_are_answered_for_as_by_the_reference(golden: Golden, tmp_path: Path) -> None:
     requests = [*READ, *MADE, *WRITTEN, *COPIED, *READ, *REMOVED]
-    await compare(Scenario(answers_to(*requests), keys=OURS, has_events=False), tmp_path)
+    scenario = Scenario(answers_to(*requests), keys=TREADLE_KEYS, has_events=False)
+    await check(golden, "answers", scenario, tmp_path)
 
 
 async def watched(scene: Scene) -> None:
@@ -125,5 +127,8 @@ def _rename(path: Path) -> Callable[[], object]:
     return lambda: path.rename(path.with_name("renamed"))
 
 
-async def test_both_servers_send_the_same_notifications_of_changes(tmp_path: Path) -> None:
-    await compare(Scenario(watched, keys=OURS, has_events=False), tmp_path)
+async def test_both_servers_send_the_same_notifications_of_changes(
+    golden: Golden, tmp_path: Path
+) -> None:
+    scenario = Scenario(watched, keys=TREADLE_KEYS, has_events=False)
+    await check(golden, "watches", scenario, tmp_path)

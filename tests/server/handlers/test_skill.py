@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.golden import Golden
+from tests.harness.placeholders import placeholders
 from tests.server.reference import ask_reference
 from tests.server.serving import configuration, refusal, result, serving
 from treadle.engine.project.skills import MAX_DEPTH
@@ -210,7 +212,7 @@ HEADS = {
 
 
 async def test_heads_are_parsed_as_by_the_reference(
-    home: Path, project: Path, reference: str
+    golden: Golden, home: Path, project: Path
 ) -> None:
     for name, head in HEADS.items():
         write(home / "skills" / name, f"---\n{head}\n---\nbody\n")
@@ -219,12 +221,12 @@ async def test_heads_are_parsed_as_by_the_reference(
     skill(home / "skills" / ".hidden" / "hidden")
     skill(project / ".codex" / "skills" / "repo")
     params: JsonValue = {"cwds": [str(project)], "forceReload": True}
-    (theirs,) = ask_reference(reference, home, "skills/list", params)["data"]
-    (ours,) = await ask(home, params)
+    if golden.runs_reference:
+        (entry,) = ask_reference(golden.program, home, "skills/list", params)["data"]
+    else:
+        (entry,) = await ask(home, params)
 
-    def own(entry: JsonValue) -> list[JsonValue]:
-        return [each for each in entry["skills"] if each["scope"] != "system"]
-
-    assert len(own(ours)) == len(HEADS) + 2
-    assert own(ours) == own(theirs)
-    assert ours["errors"] == theirs["errors"] == []
+    own = [each for each in entry["skills"] if each["scope"] != "system"]
+    assert len(own) == len(HEADS) + 2
+    names = {str(home): "<home>", str(project): "<project>"}
+    golden.check("heads", placeholders({"errors": entry["errors"], "skills": own}, names))
