@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from base64 import b64decode
 from collections.abc import AsyncIterator
@@ -244,7 +245,8 @@ async def test_commands_are_the_first_that_the_kernel_kills_when_memory_runs_out
         item = await scene.run(f"{lower}; cat /proc/self/oom_score_adj; ulimit -c; ulimit -n; nice")
 
         score, core, files, nice = map(int, item["aggregatedOutput"].split())
-        assert (score, core, nice) == (500, 0, 5)
+        # The tests themselves may run with a lower priority.
+        assert (score, core, nice) == (500, 0, min(19, os.nice(0) + 5))
         assert files <= 32_768
 
 
