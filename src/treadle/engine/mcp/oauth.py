@@ -29,6 +29,13 @@ from mcp.shared.auth import (
 from pydantic import AnyUrl
 
 from treadle.engine.mcp.config import McpConfig, ServerConfig
+from treadle.engine.mcp.connection.http_bodies import (
+    AS_DOCUMENT,
+    UNCOMPRESSED,
+    bound_document,
+    document_timeouts,
+)
+from treadle.engine.mcp.connection.limits import DOCUMENT_SECONDS
 from treadle.engine.mcp.connection.requests import error_text, recording_hook
 from treadle.engine.mcp.server import McpError
 from treadle.engine.mcp.tokens import McpLogin, TokenFile
@@ -91,7 +98,15 @@ class StoredLogin(httpx2.Auth):
                 form[name] = str(login.client[name])
         if login.resource:
             form["resource"] = login.resource
-        return httpx2.Request("POST", login.token_endpoint or self._url, data=form)
+        request = httpx2.Request(
+            "POST",
+            login.token_endpoint or self._url,
+            data=form,
+            headers=UNCOMPRESSED,
+            extensions={AS_DOCUMENT: True},
+        )
+        document_timeouts(request)
+        return request
 
     async def _renewed(self, login: McpLogin, response: httpx2.Response) -> McpLogin:
         """The new login; if the renewal failed, the one that another thread may have stored."""
@@ -136,24 +151,43 @@ class SignIn:
                 provider = self._provider(callback, show)
             except ValueError as error:
                 raise McpError(f"invalid OAuth callback URL {callback.url!r}") from error
-            headers = {"Accept": "application/json, text/event-stream", **self.server.http_headers}
-            secrets = Secrets()
-            async with httpx2.AsyncClient(
-                auth=provider,
-                headers=headers,
-                timeout=httpx2.Timeout(30.0, read=None),
-                event_hooks={"request": [recording_hook(secrets, self.server.http_headers)]},
-            ) as http:
-                try:
-                    response = await http.post(str(self.server.url), json=_HELLO)
-                except Exception as error:  # noqa: BLE001 - the SDK raises errors of many kinds
-                    reason = secrets.redact(error_text(error))
-                    # Without the cause, which a traceback would print.
-                    raise McpError(f"failed to sign in to `{self.name}`: {reason}") from None
+            status = await self._post_hello(provider)
         if not callback.was_used:
             raise McpError("No authorization support detected for this server.")
-        if response.status_code >= httpx2.codes.BAD_REQUEST:
-            raise McpError(f"the server rejected the new token: HTTP {response.status_code}")
+        if status >= httpx2.codes.BAD_REQUEST:
+            raise McpError(f"the server rejected the new token: HTTP {status}")
+
+    async def _post_hello(self, provider: OAuthClientProvider) -> int:
+        """Send the request that triggers the login; return the status of the answer."""
+        secrets = Secrets()
+        record = recording_hook(secrets, self.server.http_headers)
+        refusals: list[str] = []
+
+        async def prepare(request: httpx2.Request) -> None:
+            # The SDK's requests lack the client's headers and timeouts.
+            request.headers.update(UNCOMPRESSED)
+            document_timeouts(request)
+            await record(request)
+
+        async def bound(response: httpx2.Response) -> None:
+            bound_document(response, refusals.append)
+
+        accepted = {"Accept": "application/json, text/event-stream"}
+        async with httpx2.AsyncClient(
+            auth=provider,
+            headers={**UNCOMPRESSED, **accepted, **self.server.http_headers},
+            timeout=httpx2.Timeout(DOCUMENT_SECONDS),
+            event_hooks={"request": [prepare], "response": [bound]},
+        ) as http:
+            try:
+                # The body is not read: it may be a stream that does not end.
+                async with http.stream("POST", str(self.server.url), json=_HELLO) as response:
+                    return response.status_code
+            except Exception as error:  # noqa: BLE001 - the SDK raises errors of many kinds
+                causes = (f"a document {refusal}" for refusal in dict.fromkeys(refusals))
+                reason = secrets.redact("; ".join([error_text(error), *causes]))
+                # Without the cause, which a traceback would print.
+                raise McpError(f"failed to sign in to `{self.name}`: {reason}") from None
 
     def _provider(self, callback: Callback, show: Callable[[str], None]) -> OAuthClientProvider:
         storage = _LoginStorage(self, callback.url)

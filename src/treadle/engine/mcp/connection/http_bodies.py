@@ -1,22 +1,27 @@
 """Limits the bodies of HTTP responses before the MCP SDK reads them.
 
 The SDK decompresses and reads JSON bodies of any size. Here each message is checked as it arrives;
-a message over a limit is replaced by an error for the request that it answers.
+a message over a limit is replaced by an error for the request that it answers. A document of an
+authorization server has lower limits, and a time; one over a limit is replaced by nothing.
 
 This module imports the MCP SDK's HTTP library, so it is imported only when a server is configured.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 import httpx2
 
 from treadle.engine.mcp.connection.limits import (
     COMPRESSED,
+    DOCUMENT_SECONDS,
     LONG_MESSAGE_BYTES,
+    MAX_DOCUMENT_BYTES,
+    MAX_DOCUMENT_VALUES,
     MAX_MESSAGE_BYTES,
     MAX_WORKERS,
     OVER_LIMIT,
@@ -38,6 +43,8 @@ _RETRY: Final = re.compile(rb"^retry:[^\n]*", re.MULTILINE)
 _TOO_MANY_LINES: Final = f"{OVER_LIMIT}: its event has more than {MAX_EVENT_LINES} lines"
 UNCOMPRESSED: Final = {"accept-encoding": "identity"}
 _ENCODING: Final = "content-encoding"
+# Marks a request for a document of an authorization server, on a client that also has messages.
+AS_DOCUMENT: Final = "treadle_document"
 _JSON: Final = "application/json"
 _EVENTS: Final = "text/event-stream"
 
@@ -51,12 +58,14 @@ class Bodies:
     def bound(self, response: httpx2.Response) -> None:
         """Limit the body of a response that has not been read yet."""
         inner = response.stream
+        if AS_DOCUMENT in response.request.extensions:
+            bound_document(response)
+            return
         if not isinstance(inner, httpx2.AsyncByteStream):
             return
         request_id = _request_id(response.request)
-        encoding = response.headers.get(_ENCODING, "identity").strip().lower()
         kind = response.headers.get("content-type", "").lower()
-        if encoding not in ("identity", ""):
+        if _is_compressed(response):
             del response.headers[_ENCODING]
             response.headers["content-type"] = _JSON
             response.stream = _Refused(inner, request_id)
@@ -64,6 +73,30 @@ class Bodies:
             response.stream = _Events(inner, request_id, self._workers)
         else:
             response.stream = _Whole(inner, request_id, self._workers)
+
+
+def bound_document(
+    response: httpx2.Response, on_refused: Callable[[str], None] = lambda _reason: None
+) -> None:
+    """Limit the body of a response that is a document of an authorization server."""
+    inner = response.stream
+    if not isinstance(inner, httpx2.AsyncByteStream):
+        return
+    is_compressed = _is_compressed(response)
+    if is_compressed:
+        del response.headers[_ENCODING]
+    response.stream = _Document(inner, on_refused, is_compressed=is_compressed)
+
+
+def document_timeouts(request: httpx2.Request) -> None:
+    """Limit the waits of a request: those that authentication creates have none."""
+    waits = httpx2.Timeout(DOCUMENT_SECONDS).as_dict()
+    request.extensions = {**request.extensions, "timeout": waits}
+
+
+def _is_compressed(response: httpx2.Response) -> bool:
+    encoding = response.headers.get(_ENCODING, "identity").strip().lower()
+    return encoding not in ("identity", "")
 
 
 class _Bounded(httpx2.AsyncByteStream):
@@ -84,6 +117,45 @@ class _Refused(_Bounded):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         yield self._error(COMPRESSED)
+
+
+class _Document(httpx2.AsyncByteStream):
+    """A document of an authorization server; empty if it exceeds a limit."""
+
+    def __init__(
+        self,
+        inner: httpx2.AsyncByteStream,
+        on_refused: Callable[[str], None],
+        *,
+        is_compressed: bool,
+    ) -> None:
+        self._inner = inner
+        self._on_refused = on_refused
+        self._is_compressed = is_compressed
+
+    async def aclose(self) -> None:
+        """Close the underlying stream."""
+        await self._inner.aclose()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        document = bytearray()
+        reason = COMPRESSED if self._is_compressed else await self._read_into(document)
+        if reason is None:
+            yield bytes(document)
+        else:
+            self._on_refused(reason)
+
+    async def _read_into(self, document: bytearray) -> str | None:
+        """Read the document; return why it is not used, if there is a reason."""
+        try:
+            async with asyncio.timeout(DOCUMENT_SECONDS):
+                async for chunk in self._inner:
+                    document += chunk
+                    if len(document) > MAX_DOCUMENT_BYTES:
+                        return f"{OVER_LIMIT}: it has more than {MAX_DOCUMENT_BYTES} bytes"
+        except TimeoutError:
+            return f"{OVER_LIMIT}: it took longer than {DOCUMENT_SECONDS:g} s"
+        return limit_error(bytes(document), MAX_DOCUMENT_VALUES)
 
 
 class _Checked(_Bounded):

@@ -19,6 +19,15 @@ MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 MAX_VALUES: Final = 200_000
 """The most values of one message: lists, objects and their members."""
 
+MAX_DOCUMENT_BYTES: Final = 1024 * 1024
+"""The most bytes of a document of an authorization server: its metadata, or a token."""
+
+MAX_DOCUMENT_VALUES: Final = 10_000
+"""The most values of such a document, which the SDK validates on the event loop."""
+
+DOCUMENT_SECONDS: Final = 30.0
+"""The longest time for such a document, and for each wait of the request for it."""
+
 MAX_QUESTIONS: Final = 50
 """The most elicitations of a server during one call."""
 
@@ -40,12 +49,12 @@ COMPRESSED: Final = f"{MALFORMED}: it is compressed, which was not requested"
 _PARSE_ERROR: Final = -32700
 
 
-def limit_error(message: bytes) -> str | None:
+def limit_error(message: bytes, max_values: int = MAX_VALUES) -> str | None:
     """The reason why a message is not decoded, or `None` if it may be; takes linear time."""
     if len(message) > MAX_MESSAGE_BYTES:
         return TOO_LONG
-    if has_more_values(message, MAX_VALUES):
-        return f"{OVER_LIMIT}: it has more than {MAX_VALUES} values"
+    if has_more_values(message, max_values):
+        return f"{OVER_LIMIT}: it has more than {max_values} values"
     if is_nested_deeper(message):
         return f"{OVER_LIMIT}: it is nested deeper than {MAX_NESTING} levels"
     return None

@@ -1,0 +1,142 @@
+"""An authorization server that answers too much, or too slowly, fails only its login."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.harness.mcp import settled, table
+from tests.harness.threads import Refused, Stage
+from treadle.engine.mcp.connection import http_bodies
+from treadle.engine.mcp.connection.limits import (
+    COMPRESSED,
+    MAX_DOCUMENT_BYTES,
+    MAX_DOCUMENT_VALUES,
+)
+from treadle.engine.mcp.tokens import McpLogin, TokenFile
+
+MIB = 1024 * 1024
+OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n"
+REFUSED = (
+    b"HTTP/1.1 401 no\r\ncontent-length: 0\r\nconnection: close\r\n"
+    b'www-authenticate: Bearer resource_metadata="http://%b/metadata"\r\n\r\n'
+)
+# A server stops here: a client that reads all of it has no limit.
+MOST = 256 * MIB
+Send = Callable[[asyncio.StreamWriter], Awaitable[int]]
+
+
+async def endless(writer: asyncio.StreamWriter) -> int:
+    """Send spaces until the client closes the connection; return their number."""
+    writer.write(OK + b"\r\n")
+    sent = 0
+    try:
+        while sent < MOST:
+            writer.write(b" " * MIB)
+            await writer.drain()
+            sent += MIB
+    except ConnectionError:
+        pass
+    return sent
+
+
+def fixed(body: bytes, *headers: bytes) -> Send:
+    async def send(writer: asyncio.StreamWriter) -> int:
+        more = b"".join(header + b"\r\n" for header in headers)
+        writer.write(OK + more + b"content-length: %d\r\n\r\n" % len(body) + body)
+        return 0
+
+    return send
+
+
+async def silent(writer: asyncio.StreamWriter) -> int:
+    """Send the beginning of a document."""
+    writer.write(OK + b"content-length: 10\r\n\r\n{")
+    await writer.drain()
+    await asyncio.Event().wait()
+    return 0
+
+
+@asynccontextmanager
+async def authorization_server(
+    send: Send, *, is_first: bool
+) -> AsyncIterator[tuple[str, list[int]]]:
+    """Answer every document like this, and if it is the first one also the first request."""
+    sent: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        if head.startswith(b"POST /mcp") and not is_first:
+            host = head.lower().partition(b"\r\nhost:")[2].partition(b"\r\n")[0].strip()
+            writer.write(REFUSED % host)
+        else:
+            sent.append(await send(writer))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp", sent
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("send", "reason"),
+    [
+        (endless, f"exceeds a limit: it has more than {MAX_DOCUMENT_BYTES} bytes"),
+        (fixed(gzip.compress(b" " * MIB), b"content-encoding: gzip"), COMPRESSED),
+        (
+            fixed(b"[" + b"0," * MAX_DOCUMENT_VALUES + b"0]"),
+            f"exceeds a limit: it has more than {MAX_DOCUMENT_VALUES} values",
+        ),
+        (silent, "exceeds a limit: it took longer than 0.05 s"),
+    ],
+)
+async def test_a_document_over_a_limit_fails_the_login(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, send: Send, reason: str
+) -> None:
+    if send is silent:
+        monkeypatch.setattr(http_bodies, "DOCUMENT_SECONDS", 0.05)
+    async with authorization_server(send, is_first=False) as (url, sent):
+        stage.configure(table("web", url=url))
+        client = await stage.client()
+        with pytest.raises(Refused, match="failed to sign in to `web`") as caught:
+            await client.request("mcpServer/oauth/login", {"name": "web"})
+
+    assert f"; a document {reason}" in str(caught.value)
+    assert max(sent, default=0) < 32 * MIB
+
+
+async def test_an_endless_first_answer_is_not_read(stage: Stage) -> None:
+    async with authorization_server(endless, is_first=True) as (url, sent):
+        stage.configure(table("web", url=url))
+        client = await stage.client()
+        with pytest.raises(Refused, match="No authorization support detected"):
+            await client.request("mcpServer/oauth/login", {"name": "web"})
+
+    assert max(sent, default=0) < 32 * MIB
+
+
+async def test_an_endless_token_at_a_renewal_fails_the_request(stage: Stage) -> None:
+    async with authorization_server(endless, is_first=False) as (url, sent):
+        tokens = TokenFile(stage.home)
+        token_endpoint = url.replace("/mcp", "/token")
+        login = McpLogin(
+            access_token="old-token",
+            refresh_token="refresh-token",
+            expires_at=0.0,
+            client={},
+            token_endpoint=token_endpoint,
+        )
+        tokens.set("web", url, login)
+        stage.configure(table("web", url=url))
+        client = await stage.client()
+        await client.start()
+        status = (await settled(client, "web"))["web"]
+
+    assert status["status"] == "failed"
+    assert 0 < max(sent, default=0) < 32 * MIB
