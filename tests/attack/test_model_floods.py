@@ -37,6 +37,7 @@ from treadle.model.responses.stream import MAX_RATE_LIMITS, ResponsesStream
 from treadle.model.tools import Functions
 from treadle.protocol.base import JsonValue
 from treadle.shell.syntax import MAX_SCRIPT
+from treadle.support.text.json_text import MAX_VALUES
 
 EVENTS = 10_000
 # A chunk from the socket holds thousands of events; an answer takes a few iterations of the loop.
@@ -300,6 +301,14 @@ def test_an_endless_answer_of_finished_items_fails(item: ModelItem, message: str
 
     with pytest.raises(ModelError, match=message):
         count_all()
+
+
+def test_an_event_with_too_many_numbers_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
+    """Counting the values of such an item took 1.2 s of the processor in one step of the loop."""
+    numbers = b",".join([b"0"] * (MAX_VALUES + 1))
+    event = b'data: {"type":"response.output_item.done","item":{"x":[%b]}}\n\n' % numbers
+    assert SseParser().feed(event) == []
+    assert "too many parts" in caplog.text
 
 
 async def test_a_response_with_too_many_items_fails_and_the_thread_continues(stage: Stage) -> None:

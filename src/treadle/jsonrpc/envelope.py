@@ -116,7 +116,7 @@ def decode(frame: Frame, *, is_bounded: bool = False) -> Message:
         bound = f": at most {frame.limit} bytes before `initialize`" if frame.limit else ""
         return _malformed(f"a message of {frame.size} bytes is too large{bound}", frame.head)
     if is_bounded and is_crowded(frame):
-        bound = f"{MAX_CONTAINERS} arrays and objects, or {MAX_STRINGS} strings"
+        bound = f"{MAX_CONTAINERS} arrays and objects, or {MAX_STRINGS} strings or other values"
         return _malformed(f"a message has more than {bound}", frame)
     if is_nested_deeper(frame):
         return _malformed(f"nested deeper than {MAX_NESTING} levels", frame)

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Final
 
 from treadle.model.base import ModelError
 from treadle.model.http.client import ProviderEndpoint
 from treadle.protocol.base import JsonValue
+
+MAX_NAMES: Final = 5_000
+"""The most models of one list; the answer to a client describes each of them."""
+
+MAX_NAME: Final = 500
+"""The most characters of a name; an entry with a longer one is ignored."""
 
 _NO_LIST: Final = (404, 405, 501)
 
@@ -36,7 +43,7 @@ def names_of(document: JsonValue) -> list[str] | None:
     if not isinstance(entries, list):
         return None
     names = (_name_of(entry) for entry in entries)
-    return [name for name in names if name]
+    return list(islice((name for name in names if name and len(name) <= MAX_NAME), MAX_NAMES))
 
 
 def _name_of(entry: JsonValue) -> str | None:

@@ -13,6 +13,7 @@ from treadle.support.text.json_text import (
     MAX_CONTAINERS,
     MAX_REPAIRED,
     MAX_STRINGS,
+    MAX_VALUES,
     is_crowded,
     is_nested_deeper,
     repair_json,
@@ -61,10 +62,22 @@ def test_a_truncated_document_counts_what_is_open(document: bytes) -> None:
         (b"[%b]" % b",".join([b"[]"] * MAX_CONTAINERS), True),
         (b"[%b]" % b",".join([b"{}"] * (MAX_CONTAINERS - 1)), False),
         (b"[%b]" % b",".join([b'"a"'] * (MAX_STRINGS + 1)), True),
+        (b"[%b]" % b",".join([b"0"] * (MAX_VALUES + 1)), True),
+        (b"[%b]" % b",".join([b"null"] * (MAX_VALUES - 1)), False),
+        (b'["%b"]' % (b"," * 2 * MAX_VALUES), False),
         (b'["%b"]' % (b"[" * 2 * MAX_CONTAINERS), False),
         (b'["%b"]' % (b'\\"' * 3 * MAX_STRINGS), False),
     ],
-    ids=["arrays", "as many as may be", "strings", "brackets in a text", "quotes in a text"],
+    ids=[
+        "arrays",
+        "as many as may be",
+        "strings",
+        "numbers",
+        "as many numbers as may be",
+        "commas in a text",
+        "brackets in a text",
+        "quotes in a text",
+    ],
 )
 def test_a_message_of_too_many_parts_is_detected_before_it_is_decoded(
     document: bytes, expected: bool

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from treadle.model.base import PREAMBLE, ModelError, ModelEvent, ReasoningPartAdded
 from treadle.model.errors import disconnected, words_of
 from treadle.model.http.idle_timeout import StreamTimeout
-from treadle.model.http.sse import MAX_EVENT_BYTES, EventTooLarge, SseParser
+from treadle.model.http.sse import MAX_EVENT_BYTES, EventTooLarge, SseParser, is_excessive
 from treadle.model.provider import ProviderConfig
 
 if TYPE_CHECKING:
@@ -70,6 +70,12 @@ class ResponseBody:
             self._is_over = not chunk
             document += chunk
         self._is_document = False
+        # Several passes over what may be 16 MiB, with other tasks of the event loop in between.
+        if await asyncio.to_thread(is_excessive, document):
+            raise ModelError(
+                "the response is a document with too deep nesting or too many parts",
+                phase="stream",
+            )
         return [bytes(document)]
 
     async def _next_chunk(self) -> bytes:

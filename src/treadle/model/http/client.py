@@ -33,7 +33,7 @@ from treadle.model.errors import (
 from treadle.model.http.body import ResponseBody, lower_headers
 from treadle.model.http.pacing import STEPS_PER_SLICE, Pause, StreamReading, read_payloads
 from treadle.model.http.response_limits import TextMeter
-from treadle.model.http.sse import decode_json, encode_json
+from treadle.model.http.sse import decode_json, encode_json, is_excessive
 from treadle.model.http.tls import tls_context
 from treadle.model.provider import CredentialSource, ProviderConfig, no_credentials
 from treadle.protocol.base import JsonValue
@@ -53,7 +53,8 @@ MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_REDIRECTS: Final = 5
 # These keep the method and the body; others turn a POST into a GET.
 _KEEPS_METHOD: Final = frozenset({307, 308})
-MAX_DOCUMENT_BYTES: Final = 16 * 1024 * 1024
+# The longest list of models that a public provider has is below 1 MiB.
+MAX_DOCUMENT_BYTES: Final = 4 * 1024 * 1024
 MAX_WHOLE_BODY: Final = 256 * 1024
 _READ_BUFFER: Final = 256 * 1024
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -127,13 +128,15 @@ class ProviderEndpoint:
 
         Raises:
             ModelError: the provider does not have it or does not respond, or the document is too
-            large or not JSON.
+            large, has too many parts, or is not JSON.
         """
         with self._redacted_errors():
             response = await self._request("GET", path, None, headers or {})
             url = without_secrets(str(response.url))
             async with response:
                 document = await self._document(response, url)
+            if is_excessive(document):
+                raise ModelError(f"the response from {url} has too deep nesting or too many parts")
             try:
                 return decode_json(document)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:

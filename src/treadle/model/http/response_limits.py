@@ -15,6 +15,7 @@ from treadle.model.base import (
     ToolInputDelta,
 )
 from treadle.protocol.base import JsonValue
+from treadle.support.text.json_text import encode_json
 
 MAX_TEXT: Final = 1024 * 1024
 """The maximum characters of text in one response: twice the output of the largest models.
@@ -29,7 +30,7 @@ MAX_ITEMS: Final = 4_096
 """The maximum number of finished items in one response."""
 
 MAX_ITEMS_SIZE: Final = 3 * MAX_HIDDEN
-"""The maximum characters of all finished items together, including unknown fields."""
+"""The maximum size of all finished items together as JSON, including unknown fields."""
 
 _PARTS: Final = ("content", "summary")
 _INPUTS: Final = ("arguments", "input")
@@ -73,12 +74,13 @@ class TextMeter:
         self._finished_arguments += sum(_length(item.get(name)) for name in _INPUTS)
         self._sealed += _length(item.get("encrypted_content"))
         self._items += 1
-        self._items_size += _total_length(item)
+        # The encoded length, unlike a walk over the values, costs little for any item.
+        self._items_size += len(encode_json(item))
         if self._items > MAX_ITEMS:
             raise ModelError(f"the response has more than {MAX_ITEMS} items", phase="stream")
         if self._items_size > MAX_ITEMS_SIZE:
             raise ModelError(
-                f"the items of the response have more than {MAX_ITEMS_SIZE} characters",
+                f"the items of the response have more than {MAX_ITEMS_SIZE} bytes",
                 phase="stream",
             )
 
@@ -106,18 +108,3 @@ def _text_length(parts: JsonValue) -> int:
 
 def _length(value: JsonValue) -> int:
     return len(value) if isinstance(value, str) else 0
-
-
-def _total_length(value: JsonValue) -> int:
-    """Return the characters of all names and values; a value without text counts as one."""
-    total = 0
-    waiting = [value]
-    while waiting:
-        each = waiting.pop()
-        total += _length(each) or 1
-        if isinstance(each, dict):
-            waiting += each
-            waiting += each.values()
-        elif isinstance(each, list):
-            waiting += each
-    return total

@@ -92,7 +92,12 @@ class SseParser:
 
 def _shallow(events: list[bytes]) -> list[bytes]:
     """Drop events that are nested too deeply to be stored, or have too many parts."""
-    return [event for event in events if not (is_crowded(event) or is_nested_deeper(event))]
+    return [event for event in events if not is_excessive(event)]
+
+
+def is_excessive(document: bytes) -> bool:
+    """Return whether a document has too many parts to be decoded, or too deep nesting."""
+    return is_crowded(document) or is_nested_deeper(document)
 
 
 def _with_plain_newlines(chunk: bytes) -> bytes:

@@ -16,6 +16,8 @@ MAX_CONTAINERS: Final = 100_000
 MAX_STRINGS: Final = 500_000
 """The maximum number of arrays and objects, and of strings, in one message: each is an object in
 memory, and all of them are created in one step."""
+MAX_VALUES: Final = 500_000
+"""The maximum number of values in one message: numbers and null take little memory, but time."""
 MAX_REPAIRED: Final = 1024 * 1024
 """The maximum size of a document that is repaired, which takes longer than all other steps."""
 
@@ -94,9 +96,11 @@ def is_crowded(document: bytes) -> bool:
     quotes = document.count(b'"')
     if quotes > 2 * MAX_STRINGS and quotes - document.count(b'\\"') > 2 * MAX_STRINGS:
         return True
-    if document.count(b"[") + document.count(b"{") <= MAX_CONTAINERS:
+    brackets = document.count(b"[") + document.count(b"{")
+    if brackets <= MAX_CONTAINERS and brackets + document.count(b",") <= MAX_VALUES:
         return False
-    return _brackets(document).count(b"[") > MAX_CONTAINERS
+    marks = _outside_strings(document, _NO_BEGINNINGS)
+    return len(marks) > MAX_VALUES or len(marks) - marks.count(b",") > MAX_CONTAINERS
 
 
 def has_more_values(document: bytes, limit: int) -> bool:
