@@ -11,7 +11,7 @@ import re
 import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import msgspec
 import pytest
@@ -93,6 +93,12 @@ ANSWERS: dict[str, Answers] = {
     "body with percents": lambda message: (
         b"HTTP/1.1 400 X\r\n\r\n" + quote(quoted_secrets(message), safe="").encode()
     ),
+    "body with every byte as percents": lambda message: (
+        b"HTTP/1.1 400 X\r\n\r\n" + b"".join(b"%%%02X" % byte for byte in quoted_secrets(message))
+    ),
+    "body with every byte as a JSON escape": lambda message: (
+        b"HTTP/1.1 400 X\r\n\r\n" + b"".join(b"\\u%04X" % byte for byte in quoted_secrets(message))
+    ),
     "key at the cut": lambda _: b"HTTP/1.1 400 X\r\n\r\n" + b"x" * 1989 + KEY.encode(),
     "redirect": lambda message: (
         b"HTTP/1.1 307 X\r\nlocation: http://evil."
@@ -113,7 +119,8 @@ ANSWERS: dict[str, Answers] = {
 
 def leaked_parts(text: str) -> list[str]:
     """Return what is left of the secrets in a text, ignoring case; ten characters are too many."""
-    shown = text.lower()
+    shown = "".join([text, unquote(text), re.sub(r"\\+u00(..)", r"%\1", text)]).lower()
+    shown += unquote(shown)
     encoded = [base64.b64encode(secret.encode()).decode()[:12] for secret in SECRETS]
     starts = [secret[:10] for secret in SECRETS]
     return [each for each in (*starts, *encoded) if each.lower() in shown]

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
+from treadle.support.text import secrets as module
 from treadle.support.text.secrets import (
     Secrets,
     secrets_of_headers,
@@ -37,6 +38,49 @@ def test_each_spelling_is_removed(shown: str) -> None:
     assert "[redacted]" in redacted
     # Base64 characters that encode a part of a neighbouring byte may stay.
     assert len(redacted.replace("[redacted]", "")) <= 14
+
+
+ESCAPED = "sk-secret-abcdef/0123+xyz"
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        ESCAPED.replace("/", "\\/"),
+        ESCAPED.replace("+", "\\u002B"),
+        ESCAPED.replace("/", "\\x2f"),
+        ESCAPED.replace("/", "&#x2F;").replace("+", "&#43;"),
+        "".join(f"%{byte:02X}" for byte in ESCAPED.encode()),
+        "".join(f"\\u{byte:04x}" for byte in ESCAPED.encode()),
+        quote(quote(ESCAPED, safe="")),
+        json.dumps(json.dumps(ESCAPED.replace("/", "\\/"))),
+        base64.b64encode(ESCAPED.encode()).decode().replace("/", "\\/").replace("=", "%3D"),
+    ],
+)
+def test_a_secret_is_removed_whichever_of_its_characters_are_escaped(shown: str) -> None:
+    redacted = Secrets([ESCAPED]).redact(f"é %41 <{shown}> &amp; é")
+    assert (redacted[:7], redacted[-9:]) == ("é %41 <", "> &amp; é")
+    assert redacted[7:-9].strip('"\\').removesuffix("g%3D%3D") == "[redacted]"
+
+
+def test_truncation_leaves_no_part_of_an_escaped_secret() -> None:
+    shown = "".join(f"\\u{byte:04x}" for byte in b"0123456789abcdef")
+    redacted = Secrets(["0123456789abcdef"]).redact("x" * 90 + shown, limit=170)
+    assert "u0030" not in redacted
+
+
+def test_a_text_of_nothing_but_escapes_is_searched_in_linear_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[int] = []
+    find = module.find_ranges
+    monkeypatch.setattr(
+        module, "find_ranges", lambda text, forms: seen.append(len(text)) or find(text, forms)
+    )
+    text = "%2525252541" * 10_000
+    assert Secrets([ESCAPED]).redact(text, limit=None) == text
+    assert len(seen) <= 4
+    assert sum(seen) <= 4 * len(text)
 
 
 @pytest.mark.parametrize("secret", ["", "a", "key", "12345"])

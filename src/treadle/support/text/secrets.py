@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
@@ -19,6 +21,16 @@ _MIN_BASE64_CHARS: Final = 8
 # Tokens are renewed, and an error may belong to an earlier request.
 _MAX_SECRETS: Final = 32
 _SECRET_NAME: Final = re.compile(r"key|token|secret|auth|pass|sig|cred|cookie", re.IGNORECASE)
+# The escapes of JSON, of literals in programs, of URLs and of HTML, in lower case.
+_ESCAPE: Final = re.compile(
+    rb"\\(?:u(?P<unit>[0-9a-f]{4})|x(?P<literal>[0-9a-f]{2})|(?P<itself>[\\/\"']))"
+    rb"|%(?P<byte>[0-9a-f]{2})"
+    rb"|&(?:\#x(?P<hex>[0-9a-f]{1,6})|\#(?P<decimal>[0-9]{1,7})|(?P<name>amp|quot|apos|lt|gt));"
+)
+_ENTITIES: Final = {b"amp": b"&", b"quot": b'"', b"apos": b"'", b"lt": b"<", b"gt": b">"}
+_MAX_ESCAPE: Final = 12
+# A proxy may quote the quotation of another service.
+_MAX_LAYERS: Final = 3
 # Values that errors need to quote, and that grant no access.
 _PUBLIC_NAME: Final = re.compile(r"version|accept|content-type|user-agent", re.IGNORECASE)
 
@@ -50,15 +62,84 @@ class Secrets:
             forms = (form for value in self._values for form in _forms(value))
             self._forms = frozenset(form.encode("utf-8", "replace").lower() for form in forms)
         data = text[:limit].encode("utf-8", "surrogatepass")
-        # Lowering bytes affects ASCII only, so that positions in both are the same.
-        ranges = _find_ranges(data.lower(), self._forms)
-        if limit is not None and len(text) > limit:
-            longest = max(map(len, self._forms), default=0)
-            ranges = [*ranges, (max(0, len(data) - longest), len(data))]
+        longest = max(map(len, self._forms), default=0)
+        is_cut = limit is not None and len(text) > limit
+        ranges = []
+        for layer in _layers(data):
+            ranges += [layer.original(found) for found in find_ranges(layer.text, self._forms)]
+            if is_cut and layer.text:
+                # The cut may be inside an escape sequence, too.
+                start = max(0, len(layer.text) - longest - _MAX_ESCAPE)
+                ranges.append(layer.original((start, len(layer.text))))
         return _replace_ranges(data, ranges).decode("utf-8", "replace") if ranges else text
 
 
-def _find_ranges(text: bytes, forms: Iterable[bytes]) -> list[tuple[int, int]]:
+class _Layer:
+    """A text without some of the escapes of the original, and the positions of its bytes there."""
+
+    def __init__(self, text: bytes, starts: Sequence[int], ends: Sequence[int]) -> None:
+        self.text = text
+        self._starts = starts
+        self._ends = ends
+
+    def original(self, found: tuple[int, int]) -> tuple[int, int]:
+        """Return the range of the original text from which a range of this one comes."""
+        start, end = found
+        return self._starts[start], self._ends[end - 1]
+
+    def unescaped(self) -> _Layer | None:
+        """Return the text with each escape replaced by its character; nothing without any."""
+        pieces: list[bytes] = []
+        starts, ends = array("L"), array("L")
+        at = 0
+        for escape in _ESCAPE.finditer(self.text):
+            first, last = escape.span()
+            plain = _character(escape)
+            pieces += [self.text[at:first], plain]
+            starts.extend(self._starts[at:first])
+            ends.extend(self._ends[at:first])
+            starts.extend([self._starts[first]] * len(plain))
+            ends.extend([self._ends[last - 1]] * len(plain))
+            at = last
+        if not pieces:
+            return None
+        starts.extend(self._starts[at:])
+        ends.extend(self._ends[at:])
+        return _Layer(b"".join([*pieces, self.text[at:]]).lower(), starts, ends)
+
+
+def _layers(data: bytes) -> Iterator[_Layer]:
+    """Yield a text in lower case as it is, then without one layer of escapes after the other.
+
+    Which characters a service escapes, and how often, is its own choice: comparing the characters
+    that the text stands for covers each choice in linear time.
+    """
+    # Lowering bytes affects ASCII only, so that positions in both are the same.
+    places = range(len(data) + 1)
+    layer: _Layer | None = _Layer(data.lower(), places[:-1], places[1:])
+    for _ in range(_MAX_LAYERS + 1):
+        if layer is None:
+            return
+        yield layer
+        layer = layer.unescaped()
+
+
+def _character(escape: re.Match[bytes]) -> bytes:
+    """Return the character of an escape sequence: a byte, or a code point in UTF-8."""
+    kind = escape.lastgroup
+    value = escape[kind] if kind else b""
+    if kind == "itself":
+        return value
+    if kind == "name":
+        return _ENTITIES[value]
+    number = int(value, 10 if kind == "decimal" else 16)
+    if kind in ("byte", "literal"):
+        return bytes([number])
+    return chr(number).encode("utf-8", "surrogatepass") if number <= sys.maxunicode else b"?"
+
+
+def find_ranges(text: bytes, forms: Iterable[bytes]) -> list[tuple[int, int]]:
+    """Return where any of these forms occurs."""
     ranges = []
     for form in forms:
         start = text.find(form)
