@@ -19,6 +19,7 @@ from msgspec import Struct
 from treadle.model.base import ModelError
 from treadle.protocol.base import JsonValue
 from treadle.protocol.error import CodexErrorInfo, CodexErrorInfoDetail, HttpStatus
+from treadle.support.text.json_text import is_nested_deeper
 from treadle.support.text.urls import origin_of, without_queries
 
 Now = Callable[[], float]
@@ -267,9 +268,12 @@ def _classified(fault: Fault) -> tuple[CodexErrorInfo, bool] | None:
 
 def _fault_of_body(body: bytes) -> Fault:
     try:
-        return read_fault(msgspec.json.decode(body))
+        # Decoders recurse, and so does the code that shows an error.
+        if not is_nested_deeper(body):
+            return read_fault(msgspec.json.decode(body))
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return Fault(message=body.decode("utf-8", "replace"))
+        pass
+    return Fault(message=body.decode("utf-8", "replace"))
 
 
 def _delay_of(fault: Fault, now: Now) -> float | None:
@@ -297,7 +301,7 @@ def _seconds_until(text: str, now: Now) -> float | None:
     for parse in (parsedate_to_datetime, datetime.fromisoformat):
         try:
             return max(0.0, parse(text).timestamp() - now())
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             continue
     return None
 
@@ -305,7 +309,7 @@ def _seconds_until(text: str, now: Now) -> float | None:
 def _number(value: JsonValue) -> float | None:
     try:
         return None if value is None or isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 

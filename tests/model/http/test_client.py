@@ -91,6 +91,8 @@ async def test_the_body_of_a_refusal_is_bounded() -> None:
         ({"x-ratelimit-reset-requests": "1s", "x-ratelimit-reset-tokens": "6m0s"}, 360.0),
         ({"anthropic-ratelimit-requests-reset": "1970-01-01T00:01:00+00:00"}, 50.0),
         ({"retry-after": "soon"}, None),
+        ({"retry-after": "Mon, 20 Nov 1995 19:12:08 +99999999999999999"}, None),
+        ({"retry-after": "Mon, 20 Nov 99999999999999999999 19:12:08 +0000"}, None),
         ({}, None),
     ],
 )
@@ -366,6 +368,27 @@ async def test_a_document_in_place_of_a_stream_has_the_limits_of_an_event(
     answer = Answer(headers={"content-type": "application/json"}, pieces=[body])
     caught = await failed(answer, wire_api=wire_api)
     assert caught.message == "the response is a document with too deep nesting or too many parts"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 60_000,
+        b'{"error":' * 5_000,
+        b'{"error":{"message":"x","resets_in_seconds":%b}}' % (b"9" * 400),
+        b'{"error":{"message":"x","resets_at":%b,"code":%b}}' % (b"9" * 400, b"9" * 400),
+    ],
+    ids=["nested", "not closed", "huge delay", "huge time"],
+)
+async def test_a_strange_error_body_leaves_its_status(body: bytes) -> None:
+    answer = Answer(status="503 Service Unavailable", pieces=[body])
+    caught = await failed(answer)
+    assert (caught.info, caught.http_status, caught.is_retryable, caught.retry_after_s) == (
+        "serverOverloaded",
+        503,
+        True,
+        None,
+    )
 
 
 async def test_closing_the_model_ends_an_endless_body() -> None:

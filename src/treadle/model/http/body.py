@@ -71,12 +71,13 @@ class ResponseBody:
             document += chunk
         self._is_document = False
         # Several passes over what may be 16 MiB, with other tasks of the event loop in between.
-        if await asyncio.to_thread(is_excessive, document):
+        whole = bytes(document)
+        if await asyncio.to_thread(is_excessive, whole):
             raise ModelError(
                 "the response is a document with too deep nesting or too many parts",
                 phase="stream",
             )
-        return [bytes(document)]
+        return [whole]
 
     async def _next_chunk(self) -> bytes:
         import aiohttp

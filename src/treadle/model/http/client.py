@@ -6,8 +6,6 @@ aiohttp is imported at the first request, since a server answers clients long be
 from __future__ import annotations
 
 import asyncio
-import importlib
-import sys
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
@@ -37,6 +35,7 @@ from treadle.model.http.sse import decode_json, encode_json, is_excessive
 from treadle.model.http.tls import tls_context
 from treadle.model.provider import CredentialSource, ProviderConfig, no_credentials
 from treadle.protocol.base import JsonValue
+from treadle.support.concurrency.imports import import_late
 from treadle.support.files.descriptors import is_shortage
 from treadle.support.text.secrets import (
     Secrets,
@@ -301,15 +300,14 @@ class ProviderEndpoint:
         return {}
 
     async def _open_session(self) -> aiohttp.ClientSession:
-        if "aiohttp" not in sys.modules:
-            # It takes 150 ms, during which other threads should continue.
-            try:
-                await asyncio.to_thread(importlib.import_module, "aiohttp")
-            except (OSError, ImportError) as error:
-                # Probably out of descriptors: a retry may succeed.
-                is_retryable = is_shortage(error)
-                url = without_secrets(self.config.base_url or "")
-                raise connection_failed(error, url, is_retryable=is_retryable) from error
+        # It takes 150 ms.
+        try:
+            await import_late("aiohttp")
+        except (OSError, ImportError) as error:
+            # Probably out of descriptors: a retry may succeed.
+            is_retryable = is_shortage(error)
+            url = without_secrets(self.config.base_url or "")
+            raise connection_failed(error, url, is_retryable=is_retryable) from error
         import aiohttp
 
         context = await tls_context(self._environ)
