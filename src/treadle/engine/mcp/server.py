@@ -19,7 +19,9 @@ from treadle.protocol.mcp import (
     McpServerStartupFailureReason,
     McpServerStartupState,
 )
+from treadle.support.concurrency.imports import import_late
 from treadle.support.concurrency.tasks import BackgroundTasks
+from treadle.support.text.json_text import encode_json
 
 if TYPE_CHECKING:
     from treadle.engine.mcp.connection.session import McpSession
@@ -27,7 +29,15 @@ if TYPE_CHECKING:
     from treadle.sandbox.sandbox import Sandbox
 
 CLOSE_SECONDS: Final = 8.0
+SDK_MODULES: Final = ("treadle.engine.mcp.connection.session", "treadle.engine.mcp.oauth")
+"""The modules that import the MCP SDK, together: it takes half a second."""
+
 MAX_PAGES: Final = 100
+MAX_ENTRIES: Final = 5_000
+"""The most entries of all pages of one list, such as the tools of a server."""
+
+MAX_LIST_BYTES: Final = 16 * 1024 * 1024
+"""The largest size of all pages of one list, which is kept for each thread."""
 
 Raw: TypeAlias = dict[str, JsonValue]
 Elicit: TypeAlias = Callable[[Raw], Awaitable[Raw]]
@@ -210,9 +220,8 @@ class McpServer:
         """Run one session from start to end."""
         if previous is not None and not previous.done():
             await asyncio.wait([previous])
-        # The imports take half a second: in a thread, so that they do not block the event loop.
         try:
-            await asyncio.to_thread(_load)
+            await import_late(*SDK_MODULES)
         except ImportError as error:
             self._fail(f"MCP startup failed: {error}; to install it: pip install 'treadle[mcp]'")
             return
@@ -282,18 +291,23 @@ class McpServer:
 
 
 async def list_all(send: Send, method: str, key: str) -> list[Raw]:
-    """All pages of a list, up to a limit."""
+    """All pages of a list.
+
+    Raises:
+        McpError: a request failed, or the list is too long.
+    """
     entries: list[Raw] = []
+    size = 0
     cursor: JsonValue = None
     for _page in range(MAX_PAGES):
         page = await send(method, {"cursor": cursor}, None)
+        size += len(encode_json(page))
         entries += page.get(key) or []
+        if len(entries) > MAX_ENTRIES:
+            raise McpError(f"the answers to {method} have more than {MAX_ENTRIES} entries")
+        if size > MAX_LIST_BYTES:
+            raise McpError(f"the answers to {method} have more than {MAX_LIST_BYTES} bytes")
         cursor = page.get("nextCursor")
         if not cursor:
             break
     return entries
-
-
-def _load() -> None:
-    """Import the SDK."""
-    import treadle.engine.mcp.connection.session  # noqa: F401 - imported for its effect

@@ -11,7 +11,7 @@ import msgspec
 
 from treadle.connection.context import Context
 from treadle.connection.router import Router
-from treadle.engine.mcp.server import McpError, McpServer
+from treadle.engine.mcp.server import SDK_MODULES, McpError, McpServer
 from treadle.engine.mcp.servers import McpServers, temporary_servers
 from treadle.engine.mcp.status import status_of
 from treadle.engine.mcp.tokens import TokenFile
@@ -47,6 +47,7 @@ from treadle.protocol.mcp import (
 )
 from treadle.server.paging.offset import page
 from treadle.server.session import ClientSession
+from treadle.support.concurrency.imports import import_late
 from treadle.support.ids import uuid7
 
 if TYPE_CHECKING:
@@ -189,8 +190,7 @@ async def _sign_in(server: Server, params: McpServerOauthLoginParams) -> SignIn:
         raise InvalidRequest("OAuth login is only supported for streamable HTTP servers.")
     if params.client_registration == "cimd":
         raise InvalidRequest("this client has no metadata document: use `dcr` or `auto`")
-    # Importing takes half a second: in a thread, so that other clients do not wait.
-    await asyncio.to_thread(__import__, "treadle.engine.mcp.oauth")
+    await import_late(*SDK_MODULES)
     from treadle.engine.mcp.oauth import SignIn
 
     return SignIn(

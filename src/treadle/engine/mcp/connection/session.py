@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     import httpx2
 
 TOO_MANY_QUESTIONS: Final = f"more than {MAX_QUESTIONS} questions in one call"
+SECONDS_BETWEEN_LISTS: Final = 1.0
 # Sent when the server reports a change, so elicitations meanwhile do not belong to it.
 _LIST_TOOLS: Final = "tools/list"
 CLIENT: Final = types.Implementation(name="treadle-mcp-client", title="Treadle", version="1")
@@ -255,17 +256,20 @@ class McpSession:
             raise McpError(f"MCP server '{self.name}' ended", is_lost=True)
 
     async def _follow_tools(self, on_ready: Callable[[McpSession], None]) -> None:
-        """List the tools again whenever the server reports a change."""
+        """List the tools again when the server reports a change, and report one that is real."""
         while True:
             await self._tools_changed.wait()
             self._tools_changed.clear()
+            previous = self.tools
             try:
                 await self._list_tools(self.ask)
             except McpError as error:
                 # Keep the previous list.
                 logger.info("mcp list failed", extra={"server": self.name, "reason": str(error)})
-                continue
-            on_ready(self)
+            if self.tools != previous:
+                on_ready(self)
+            # Each list is sent to clients and to the model: changes meanwhile wait for the next.
+            await asyncio.sleep(SECONDS_BETWEEN_LISTS)
 
     async def _list_tools(self, send: Send) -> None:
         if "tools" in (self.about.get("capabilities") or {}):
