@@ -120,7 +120,7 @@ ANSWERS: dict[str, Answers] = {
 def leaked_parts(text: str) -> list[str]:
     """Return what is left of the secrets in a text, ignoring case; ten characters are too many."""
     shown = "".join([text, unquote(text), re.sub(r"\\+u00(..)", r"%\1", text)]).lower()
-    shown += unquote(shown)
+    shown += unquote(shown).lower()
     encoded = [base64.b64encode(secret.encode()).decode()[:12] for secret in SECRETS]
     starts = [secret[:10] for secret in SECRETS]
     return [each for each in (*starts, *encoded) if each.lower() in shown]
