@@ -157,3 +157,18 @@ async def test_a_call_approved_after_a_restart_waits_only_for_its_own_server(sta
     messages = await client.until("turn/completed")
 
     assert item_of(messages)["status"] == "completed"
+
+
+async def test_a_required_server_that_ended_is_started_again_by_the_next_turn(
+    stage: Stage,
+) -> None:
+    """Every later turn failed, although a call would have started the server again."""
+    stage.configure(stdio(required=True))
+    client = await stage.client()
+    thread_id = await client.start()
+    await settled(client, "mini")
+    stage.model.plays(calls("mcp__mini__die", {}))
+    await client.run(thread_id)
+    messages = await client.run(thread_id)
+
+    assert messages[-1]["params"]["turn"]["status"] == "completed"

@@ -94,6 +94,8 @@ class McpServer:
         self.about: Raw = {}
         self.tools: dict[str, Raw] = {}
         self.is_bad = False
+        # It ended after it was ready, so that another start may succeed.
+        self.has_ended = False
         self._context = context
         # The latest session; reports of older ones while they end are ignored.
         self._session: McpSession | None = None
@@ -266,6 +268,7 @@ class McpServer:
     def _fail(self, reason: str, session: McpSession | None = None) -> None:
         needs_login = session is not None and session.notes.needs_login
         was_starting = self.status == "starting"
+        self.has_ended = not was_starting
         self.status = "authenticationRequired" if needs_login else "failed"
         self.error = reason
         self._settled.set()

@@ -116,11 +116,14 @@ class McpServers:
         """Wait for servers, once in a turn.
 
         Required servers, and servers whose tools are about to be called, may take their full time
-        to start. Return the reason why the turn cannot run, if there is one.
+        to start. A required server that has ended is started again. Return the reason why the turn
+        cannot run, if there is one.
         """
         if self._waited_for != turn.id:
             self._waited_for = turn.id
             for server in list(self._servers.values()):
+                if server.config.required and server.has_ended:
+                    server.start()
                 is_needed = server.config.required or any(is_of(c, server.name) for c in calls)
                 await (server.settled() if is_needed else self._wait_briefly(server))
             if errors := [_describe(each) for each in self._servers.values() if each.is_missing]:
