@@ -63,3 +63,55 @@ async def test_reviewer_asks_where_every_command_needs_approval(stage: Stage, sa
     await answer(client, approval, {"decision": "decline"})
     await client.until("turn/completed")
     assert not (stage.workspace / "made").exists()
+
+
+PROFILE = """
+[permissions.p]
+extends = ":workspace"
+{files}
+[permissions.p.network]
+enabled = true
+[permissions.p.network.domains]
+"example.test" = "allow"
+"""
+
+
+@pytest.mark.parametrize("change", ["root added", "profile removed"])
+async def test_thread_keeps_the_hosts_of_a_profile_that_was_changed(
+    stage: Stage, change: str
+) -> None:
+    """It kept its network and lost the list of hosts."""
+    stage.configure(PROFILE.format(files=""))
+    await stage.restart()
+    _, thread_id = await start_thread(stage, permissions="p", approvalPolicy="never")
+    started = stage.server.threads.get(thread_id).settings.network
+    assert started is not None
+    added = f'[permissions.p.filesystem]\n"{stage.home.parent}" = "write"'
+    stage.configure(PROFILE.format(files=added) if change == "root added" else "")
+    for _ in range(2):
+        assert (await policy_after_restart(stage, thread_id))[0] == "never"
+        settings = stage.server.threads.get(thread_id).settings
+        assert (settings.network, settings.permission_profile) == (started, None)
+        client = await stage.client()
+        await client.request("thread/resume", {"threadId": thread_id})
+        await client.run(thread_id)
+
+
+async def test_policy_that_was_chosen_on_resume_is_stored(stage: Stage) -> None:
+    client, thread_id = await start_thread(stage, **FREE)
+    await client.run(thread_id)
+    await stage.restart()
+    client = await stage.client()
+    await client.request("thread/resume", {"threadId": thread_id, **STRICT})
+    assert await policy_after_restart(stage, thread_id) == ("untrusted", "readOnly")
+
+
+async def test_policy_that_was_sent_to_a_running_turn_is_stored(stage: Stage) -> None:
+    client, thread_id = await start_thread(stage, **{**FREE, "approvalPolicy": "on-request"})
+    ask = {"questions": [{"id": "q", "header": "h", "question": "why?", "options": []}]}
+    stage.model.plays(calls("request_user_input", ask), says("done"))
+    await client.start_turn(thread_id)
+    await client.until("turn/started")
+    change = {"approvalPolicy": "untrusted", "sandboxPolicy": {"type": "readOnly"}}
+    await client.start_turn(thread_id, "more", **change)
+    assert await policy_after_restart(stage, thread_id) == ("untrusted", "readOnly")

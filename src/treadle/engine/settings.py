@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import UNSET
 
@@ -28,6 +28,12 @@ from treadle.protocol.turn import TurnStartParams
 
 if TYPE_CHECKING:
     from treadle.sandbox.network.policy import NetworkPolicy
+
+
+_PERMISSIONS: Final = (
+    *("approval_policy", "approvals_reviewer", "request_deadline"),
+    *("sandbox", "permission_profile", "network"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,10 @@ class RunSettings:
     permission_profile: ActivePermissionProfile | None = None
     # The hosts that commands with network access can reach; null means all.
     network: NetworkPolicy | None = None
+    # Whether a client chose the permissions, or the folder, of a sub-agent: if not, they follow
+    # its parent's.
+    has_own_permissions: bool = False
+    has_own_folder: bool = False
     effort: ReasoningEffort | None = None
     summary: ReasoningSummary | None = None
     verbosity: str | None = None
@@ -116,6 +126,30 @@ class RunSettings:
             changed["network"] = profile.network
         if mode is not None:
             changed["effort"] = mode.settings.reasoning_effort
+        return self.chosen(**changed)
+
+    def chosen(self, **changed: JsonValue) -> RunSettings:
+        """Return these settings with the changes that a client chose."""
+        settings = replace(self, **changed)
+        return replace(
+            settings,
+            has_own_permissions=self.has_own_permissions
+            or settings.permissions() != self.permissions(),
+            has_own_folder=self.has_own_folder or settings.cwd != self.cwd,
+        )
+
+    def permissions(self) -> dict[str, JsonValue]:
+        """Return what the thread may do, apart from its folder, and who is asked for more."""
+        return {name: getattr(self, name) for name in _PERMISSIONS}
+
+    def following(self, parent: RunSettings) -> RunSettings:
+        """Return these settings of a sub-agent with what its parent may do now.
+
+        What a client chose for the sub-agent stays.
+        """
+        changed: dict[str, JsonValue] = {} if self.has_own_permissions else parent.permissions()
+        if not self.has_own_folder:
+            changed["cwd"] = parent.cwd
         return replace(self, **changed)
 
     def mode(self) -> CollaborationMode:

@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from treadle.engine.accounting.goals import Goals
 from treadle.engine.conversation import instructions
-from treadle.engine.conversation.context import environments
+from treadle.engine.conversation.context import environments, turn_context
 from treadle.engine.conversation.input import NO_FILES, InputFiles, message
 from treadle.engine.conversation.messages import ClientMessages
 from treadle.engine.conversation.model_context import ModelContext
@@ -43,7 +43,7 @@ from treadle.protocol.turn import (
     TurnSteerParams,
 )
 from treadle.store.journal import Event, Journal, StorageFailed
-from treadle.store.records import Granted, TurnAdjusted
+from treadle.store.records import Granted, SettingsChanged, TurnAdjusted
 from treadle.store.stored_thread import ThreadMeta, thread_snapshot
 from treadle.support.ids import uuid7
 
@@ -404,7 +404,11 @@ class AcceptedTurn:
     def start(self) -> None:
         """Apply the settings of the request, and start the turn if it is new."""
         if self.params is not None:
-            settings = self.thread.settings.overridden_by(self.params, self.profile)
-            self.thread.update_settings(settings)
+            thread = self.thread
+            settings = thread.settings.overridden_by(self.params, self.profile)
+            if self.turn is None and settings != thread.settings:
+                # A new turn stores its settings when it begins.
+                thread.log.record(SettingsChanged(turn_context(settings)))
+            thread.update_settings(settings)
         if self.turn is not None:
             self.thread.start_turn(self.turn)

@@ -127,6 +127,10 @@ class Threads:
         """
         from treadle.engine.recovery import received_messages, recover
 
+        parent = self._loaded.get(stored.meta.parent_thread_id or "")
+        if parent is not None:
+            # It may have changed while this sub-agent was not loaded.
+            settings = settings.following(parent.settings)
         suspended = recover(journal, stored, self.services.clock(), is_waiting)
         usage = stored.usage
         ledger = (
@@ -150,6 +154,7 @@ class Threads:
                 closed_agents=stored.closed_agents,
             ),
         )
+        self.on_settings_changed(thread)
         thread.log.sync_soon()
         thread.messages.add_past_turns(stored.turns)
         if suspended is not None:
@@ -179,6 +184,11 @@ class Threads:
     def find(self, thread_id: str) -> LoadedThread | None:
         """Return a thread if it is in memory."""
         return self._loaded.get(thread_id)
+
+    def loaded_children(self, thread_id: str) -> list[LoadedThread]:
+        """Return the sub-agents of a thread that are in memory."""
+        loaded = self._loaded.values()
+        return [thread for thread in loaded if thread.meta.parent_thread_id == thread_id]
 
     def loaded_ids(self) -> list[str]:
         """Return the ids of the threads in memory, oldest first."""
@@ -281,7 +291,8 @@ class Threads:
 
     def on_settings_changed(self, thread: LoadedThread) -> None:
         """Apply new settings of a thread to its sub-agents."""
-        self.agents.settings_changed(thread)
+        if self.loaded_children(thread.id):
+            self.agents.settings_changed(thread)
 
     def on_turn_began(self, thread: LoadedThread) -> None:
         """Update the state of a sub-agent."""

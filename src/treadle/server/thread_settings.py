@@ -18,6 +18,7 @@ from treadle.config.permissions import mode_of
 from treadle.config.requirements import refuse_disallowed
 from treadle.engine.errors import InvalidInput
 from treadle.engine.settings import AgentLimits, Profile, RunSettings
+from treadle.engine.stored_permissions import restore_permissions
 from treadle.engine.terminals.shell import ShellSettings
 from treadle.engine.tools.dynamic import check_tools
 from treadle.protocol.base import JsonValue
@@ -72,6 +73,8 @@ def stored_settings(
         developer_instructions=meta.developer_instructions or settings.developer_instructions,
         dynamic_tools=tuple(meta.dynamic_tools or ()),
     )
+    if params.cwd and last is not None and cwd != _absolute(last.cwd):
+        settings = replace(settings, has_own_folder=True)
     return _override(effective, settings, params)
 
 
@@ -124,6 +127,12 @@ def turn_profile(
         reason = "`permissions` cannot be combined with `sandboxPolicy`"
         raise InvalidInput("permissions", reason)
     return configuration.effective(params.cwd or cwd).permission_profile(params.permissions)
+
+
+def names_permissions(params: ThreadResumeParams) -> bool:
+    """Whether a client chooses what the thread may do."""
+    chosen = (params.approval_policy, params.approvals_reviewer, params.cwd)
+    return any(value is not None for value in (*chosen, params.permissions, params.sandbox))
 
 
 def _names_model(config: dict[str, JsonValue] | None) -> bool:
@@ -190,12 +199,7 @@ def _agent_limits(table: Mapping[str, JsonValue]) -> AgentLimits:
 def _restore(effective: EffectiveConfig, settings: RunSettings, last: TurnContext) -> RunSettings:
     profile = _still_active(effective, last)
     return replace(
-        settings,
-        approval_policy=last.approval_policy,
-        approvals_reviewer=last.approvals_reviewer,
-        sandbox=last.sandbox_policy,
-        permission_profile=profile and profile.active,
-        network=profile.network if profile else settings.network,
+        restore_permissions(settings, last, profile),
         summary=last.summary,
         personality=last.personality,
         service_tier=last.service_tier,
@@ -251,7 +255,8 @@ def _override(
     if tools is not None:
         check_tools(tools)
         changed["dynamic_tools"] = tuple(tools)
-    settings = replace(settings, **changed)
+    is_stored = isinstance(params, ThreadResumeParams)
+    settings = settings.chosen(**changed) if is_stored else replace(settings, **changed)
     if settings.model_provider not in effective.providers:
         reason = f"model provider `{settings.model_provider}` not found"
         raise InvalidInput("modelProvider", reason)

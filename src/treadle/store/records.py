@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from treadle.protocol.base import GitInfo, JsonValue
 from treadle.protocol.collaboration import CollaborationMode
@@ -59,6 +59,11 @@ class TurnContext(Record, tag="turnContext", frozen=True):
     runtime_workspace_roots: list[str] = []
     disabled_plugin_ids: list[str] = []
     permissions: str | None = None
+    # The hosts that commands can reach; null means all. Absent: unknown, or as configured.
+    network: JsonValue | UnsetType = UNSET
+    # Whether a client chose the permissions, or the folder, of a sub-agent.
+    has_own_permissions: bool = False
+    has_own_folder: bool = False
     output_schema: JsonValue = None
     budget: Budget | None = None
 

@@ -20,19 +20,20 @@ from treadle.engine.agents.setup import (
     depth_of,
     describe_child,
     messages_of,
-    permissions_in,
     settings_for,
 )
 from treadle.engine.agents.states import PENDING, RUNNING, SHUTDOWN, outcome, state_after, word_for
+from treadle.engine.conversation.context import turn_context
 from treadle.engine.conversation.input import InputFiles, message, to_model_items
 from treadle.engine.settings import RunSettings
+from treadle.engine.stored_permissions import restore_choices
 from treadle.protocol import notifications as n
 from treadle.protocol.input import UserInput
 from treadle.protocol.item import CollabAgentState
 from treadle.protocol.status import ThreadStatusChangedNotification
 from treadle.protocol.turn import TurnStartParams
 from treadle.store.journal import StorageFailed, StoreError
-from treadle.store.records import AgentClosed
+from treadle.store.records import AgentClosed, SettingsChanged
 
 if TYPE_CHECKING:
     from treadle.engine.thread import LoadedThread
@@ -133,12 +134,13 @@ class Agents:
         """
         if not child.is_open:
             raise AgentRefused(f"agent {child.id} is closed; resume it first")
+        owner = self._threads.find(child.parent_id) or parent
         thread = self._threads.find(child.id)
         if thread is None:
             # It was unloaded because it had no subscribers.
             thread = await self._load(child)
-            self._adopt(parent, thread, child)
-        self._follow(child, parent.settings_of(turn))
+            self._adopt(owner, thread, child)
+        _follow(thread, parent.settings_of(turn) if owner is parent else owner.settings)
         return self._give(child, thread, content, files, turn)
 
     async def interrupt(self, child: SubAgent) -> None:
@@ -195,7 +197,7 @@ class Agents:
         thread = self._threads.find(child_id) or await self._load(child)
         child.is_open, child.state = True, RUNNING if thread.turn is not None else PENDING
         self._record_closed(child, is_closed=False)
-        self._adopt(parent, thread, child)
+        self._adopt(self._threads.find(child.parent_id) or parent, thread, child)
         return child
 
     async def find(self, parent: LoadedThread, child_id: str) -> SubAgent | None:
@@ -226,8 +228,8 @@ class Agents:
 
     def settings_changed(self, parent: LoadedThread) -> None:
         """Have the children of a thread keep to what it may do from now on."""
-        for child in self._below(parent.id):
-            self._follow(child, parent.settings)
+        for thread in self._threads.loaded_children(parent.id):
+            _follow(thread, parent.settings)
 
     def wake(self) -> None:
         """Wake the calls that wait for sub-agents."""
@@ -266,6 +268,7 @@ class Agents:
 
     def _adopt(self, parent: LoadedThread, thread: LoadedThread, child: SubAgent) -> None:
         self._add(parent, child)
+        _follow(thread, parent.settings)
         # A child's usage counts against its parent's budgets.
         thread.usage.charge_parent(lambda: parent.usage.meters)
         self._on_spawn(parent, thread)
@@ -275,16 +278,6 @@ class Agents:
         if not self._below(parent.id):
             parent.at_close(lambda: self._forget(parent.id))
         self._children[child.id] = child
-
-    def _follow(self, child: SubAgent, above: RunSettings) -> None:
-        """Let a child do what its parent may do now, unless a client chose otherwise for it."""
-        inherited, wanted = permissions_in(child.settings), permissions_in(above)
-        if wanted == inherited:
-            return
-        child.settings = replace(child.settings, **wanted)
-        thread = self._threads.find(child.id)
-        if thread is not None and permissions_in(thread.settings) == inherited:
-            thread.update_settings(replace(thread.settings, **wanted))
 
     def _give(
         self,
@@ -343,8 +336,6 @@ class Agents:
             thread = self._threads.find(child_id) or await self._load(child)
         except AgentRefused:
             return None
-        # A client may have loaded it, with what its parent could do when it was stored.
-        child.settings = replace(child.settings, **permissions_in(thread.settings))
         is_busy = thread.turn is not None
         child.state = RUNNING if is_busy else state_after(await self._threads.stored.turns(thread))
         self._adopt(owner, thread, child)
@@ -363,9 +354,12 @@ class Agents:
         if stored.meta.archived:
             journal.close()
             raise AgentRefused(f"agent with id {child.id} not found")
-        # Its task is its own; its permissions come from the parent.
+        # Its task is its own, and so is what a client chose; the rest comes from the parent.
         instructions = stored.meta.developer_instructions
         settings = replace(child.settings, developer_instructions=instructions)
+        last = stored.pending_settings or stored.settings
+        if last is not None:
+            settings = restore_choices(settings, last)
         is_waiting = await self._threads.stored.find_waiting_agents(stored)
         try:
             thread = self._threads.load(journal, stored, settings, is_waiting)
@@ -428,3 +422,11 @@ class Agents:
                 return True
             above = self._children.get(above.parent_id)
         return False
+
+
+def _follow(thread: LoadedThread, above: RunSettings) -> None:
+    """Let a child do what its parent may do now, unless a client chose otherwise for it."""
+    settings = thread.settings.following(above)
+    if settings != thread.settings:
+        thread.log.record(SettingsChanged(turn_context(settings)))
+        thread.update_settings(settings)

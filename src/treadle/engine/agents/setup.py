@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 import msgspec
 
@@ -12,14 +11,8 @@ from treadle.engine.agents.roles import ROLES
 from treadle.engine.conversation.items import text_of
 from treadle.engine.settings import RunSettings
 from treadle.model.base import ModelItem
-from treadle.protocol.base import JsonValue
 from treadle.protocol.source import SessionSourceDetail, SubAgentSourceDetail, ThreadSpawn
 from treadle.store.stored_thread import ThreadMeta
-
-_PERMISSIONS: Final = (
-    *("approval_policy", "approvals_reviewer", "request_deadline"),
-    *("sandbox", "permission_profile", "network"),
-)
 
 
 def depth_of(meta: ThreadMeta) -> int:
@@ -43,12 +36,9 @@ def settings_for(
         # Plan mode needs the user, and client tools belong to the parent.
         collaboration_mode=None,
         dynamic_tools=(),
+        has_own_permissions=False,
+        has_own_folder=False,
     )
-
-
-def permissions_in(settings: RunSettings) -> dict[str, JsonValue]:
-    """The settings that say what an agent may do, and who is asked for more."""
-    return {name: getattr(settings, name) for name in _PERMISSIONS}
 
 
 def describe_child(meta: ThreadMeta, parent: ThreadMeta, name: str, role: str | None) -> ThreadMeta:

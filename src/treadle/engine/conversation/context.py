@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
 
+import msgspec
+from msgspec import UNSET, UnsetType
+
 from treadle.engine.conversation import instructions
 from treadle.engine.conversation.input import message
 from treadle.engine.project.docs import ProjectDocs
 from treadle.engine.settings import RunSettings
 from treadle.engine.turn import ActiveTurn
 from treadle.model.base import ModelItem
+from treadle.protocol.base import JsonValue
 from treadle.protocol.environment import ThreadEnvironment
 from treadle.protocol.input import AdditionalContextEntry
 from treadle.store.records import TurnContext
@@ -80,6 +84,9 @@ def turn_context(settings: RunSettings, turn: ActiveTurn | None = None) -> TurnC
         approval_policy=settings.approval_policy,
         sandbox_policy=settings.sandbox,
         permissions=settings.permission_profile.id if settings.permission_profile else None,
+        network=_network_of(settings),
+        has_own_permissions=settings.has_own_permissions,
+        has_own_folder=settings.has_own_folder,
         effort=settings.effort,
         summary=settings.summary,
         approvals_reviewer=settings.approvals_reviewer,
@@ -92,6 +99,12 @@ def turn_context(settings: RunSettings, turn: ActiveTurn | None = None) -> TurnC
         output_schema=None if turn is None else turn.output_schema,
         budget=None if turn is None else turn.budget,
     )
+
+
+def _network_of(settings: RunSettings) -> JsonValue | UnsetType:
+    if settings.network is not None:
+        return msgspec.to_builtins(settings.network)
+    return UNSET if settings.permission_profile is None else None
 
 
 def environments(settings: RunSettings) -> list[ThreadEnvironment]:

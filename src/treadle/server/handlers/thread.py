@@ -10,7 +10,7 @@ import msgspec
 
 from treadle.connection.context import Context
 from treadle.connection.router import Router
-from treadle.engine.events.intake import thread_stored
+from treadle.engine.events.intake import keep_settings, thread_stored
 from treadle.engine.forking import fork, start_from
 from treadle.engine.project.git import read_git_info
 from treadle.engine.settings import RunSettings
@@ -40,7 +40,7 @@ from treadle.server.handlers.config import send_warnings
 from treadle.server.handlers.history import backwards_cursors, turns_page
 from treadle.server.handshake import PROTOCOL_VERSION, describe
 from treadle.server.session import ClientSession
-from treadle.server.thread_settings import start_settings, stored_settings
+from treadle.server.thread_settings import names_permissions, start_settings, stored_settings
 from treadle.store.stored_thread import StoredThread, ThreadMeta
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
@@ -135,6 +135,8 @@ async def _load(
     except BaseException:
         journal.close()
         raise
+    if names_permissions(params):
+        keep_settings(thread, thread.settings)
     _take_tools(thread, params)
     changed = ThreadStatusChangedNotification(status=thread.status, thread_id=thread.id)
     server.threads.services.broadcast(n.THREAD_STATUS_CHANGED, changed)
