@@ -47,6 +47,14 @@ async def test_last_message_does_not_wait_for_a_pipe_made_by_a_command(tmp_path:
         assert (ran.exit_code, "Failed to write last message file" in ran.stderr) == (0, True)
 
 
+async def test_name_of_the_last_message_does_not_control_the_terminal(tmp_path: Path) -> None:
+    async with bench(TREADLE, tmp_path) as at:
+        name = "missing/x\x1b[2J\u202e\nDone."
+        ran = await at.run(*OPTIONS, "-o", name, "go", replies=[says("done")])
+    shown = "missing/x\\x1b[2J\\u202e\\nDone."
+    assert f"Failed to write last message file {shown}: No such file" in ran.stderr
+
+
 async def test_last_message_follows_links_made_by_the_user(tmp_path: Path) -> None:
     async with bench(TREADLE, tmp_path) as at:
         (tmp_path / "mine").mkdir()

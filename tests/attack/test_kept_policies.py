@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.harness.model_server import calls, says
 from tests.harness.questions import answer, question
 from tests.harness.threads import Client, Stage
+from treadle.client.connectors import Connector
 from treadle.protocol.base import JsonValue
+from treadle.protocol.policy import ReadOnlySandboxPolicy
+from treadle.support.concurrency.tasks import BackgroundTasks
+from treadle.transport.base import Transport
+from treadle.transport.memory import memory_pair
+from treadle.unattended import Session, SessionOptions
 
 COMMAND_APPROVAL = "item/commandExecution/requestApproval"
 STRICT: JsonValue = {"approvalPolicy": "untrusted", "sandbox": "read-only"}
@@ -115,3 +123,35 @@ async def test_policy_that_was_sent_to_a_running_turn_is_stored(stage: Stage) ->
     change = {"approvalPolicy": "untrusted", "sandboxPolicy": {"type": "readOnly"}}
     await client.start_turn(thread_id, "more", **change)
     assert await policy_after_restart(stage, thread_id) == ("untrusted", "readOnly")
+
+
+@pytest.mark.parametrize("is_in_memory", [True, False])
+async def test_an_unattended_session_does_not_take_over_the_policy_of_the_thread_that_it_resumes(
+    stage: Stage, *, is_in_memory: bool
+) -> None:
+    client, thread_id = await start_thread(stage, **FREE)
+    await client.run(thread_id)
+    if not is_in_memory:
+        await stage.restart()
+    made = stage.home.parent / "made"
+    stage.model.plays(calls("exec_command", {"cmd": f"touch {made}"}), says("done"))
+
+    async def dial(_tasks: BackgroundTasks) -> Transport:
+        ours, theirs = memory_pair()
+        serving.create_task(stage.server.attach(theirs))
+        return ours
+
+    async with asyncio.TaskGroup() as serving:
+        options = SessionOptions(
+            cwd=stage.workspace,
+            server=Connector(dial, can_return=False),
+            resume=thread_id,
+            sandbox="read-only",
+            uses_git=False,
+        )
+        async with Session(options) as session:
+            await session.run("go")
+
+    settings = stage.server.threads.get(thread_id).settings
+    assert settings.sandbox == ReadOnlySandboxPolicy()
+    assert not made.exists()

@@ -6,14 +6,19 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
-from typing import Final, Self, Unpack
+from typing import Final, Self, Unpack, cast
 
 from treadle.client._runtime.reconnect import deliver_missed
 from treadle.client.errors import ClientError, RequestRefused
-from treadle.client.options import Input, TurnOptions
+from treadle.client.options import Input, ResumeOptions, TurnOptions
 from treadle.client.result import TurnResult
 from treadle.client.thread import AsyncThread
 from treadle.client.turn import AsyncTurn
+from treadle.protocol.policy import (
+    DangerFullAccessSandboxPolicy,
+    ReadOnlySandboxPolicy,
+    WorkspaceWriteSandboxPolicy,
+)
 from treadle.protocol.turn import Turn
 from treadle.support.concurrency.tasks import BackgroundTasks
 from treadle.unattended.answers import Answers
@@ -36,6 +41,11 @@ from treadle.unattended.workspace import Workspace
 
 _DRAIN_SECONDS: Final = 5.0
 _POLL_SECONDS: Final = 0.05
+_POLICIES: Final[dict[str, type]] = {
+    "read-only": ReadOnlySandboxPolicy,
+    "workspace-write": WorkspaceWriteSandboxPolicy,
+    "danger-full-access": DangerFullAccessSandboxPolicy,
+}
 
 
 class Session:
@@ -62,6 +72,7 @@ class Session:
         is_unconfined = options.sandbox == "danger-full-access"
         self._git = WorkspaceGit(self._client, self._workspace.cwd, is_unconfined=is_unconfined)
         self._thread: AsyncThread | None = None
+        self._bounds: TurnOptions = {}
         self._failure: SessionError | None = None
         self._is_running = False
         self._is_closed = False
@@ -174,7 +185,12 @@ class Session:
             before, used, count = await self._snapshot(), self.used, self.turn_count
             self._failure = None
             self._monitor.begin_turn()
-            merged: TurnOptions = {"cwd": self._workspace.cwd, **self._options.turn, **options}
+            merged: TurnOptions = {
+                "cwd": self._workspace.cwd,
+                **self._bounds,
+                **self._options.turn,
+                **options,
+            }
             turn = thread.stream(input, idle_timeout=None, timeout=None, **merged)
             try:
                 result = await self._drive(turn)
@@ -259,7 +275,7 @@ class Session:
             self._monitor.ledger.resume(options.resume, options.resume_total)
             try:
                 thread = await self._client.resume_thread(
-                    options.resume, tools=self._tools, exclude_turns=True
+                    options.resume, tools=self._tools, **self._resume_options()
                 )
             except RequestRefused as refused:
                 if not _is_missing(refused):
@@ -267,6 +283,7 @@ class Session:
             else:
                 self.is_resumed = True
                 self._monitor.set_thread(thread.id)
+                self._bounds = self._turn_bounds(thread)
                 return thread
         thread = await self._client.start_thread(tools=self._tools, **options.thread)
         self._monitor.set_thread(thread.id)
@@ -274,6 +291,39 @@ class Session:
             with suppress(RequestRefused):  # by a server without thread names
                 await thread.set_name(options.title)
         return thread
+
+    def _resume_options(self) -> ResumeOptions:
+        """Return the options of the session for a resumed thread, which may have had others."""
+        options = self._options
+        settings: ResumeOptions = {
+            "exclude_turns": True,
+            "approval_policy": options.approval_policy,
+            "sandbox": options.sandbox,
+            "cwd": self._workspace.cwd,
+            "model": options.model,
+        }
+        known = ResumeOptions.__annotations__
+        chosen = {name: value for name, value in options.thread.items() if name in known}
+        settings.update(cast(ResumeOptions, chosen))
+        if settings.get("permissions") is not None:
+            del settings["sandbox"]
+        return settings
+
+    def _turn_bounds(self, thread: AsyncThread) -> TurnOptions:
+        """Return the permissions to send with each turn.
+
+        A server does not apply those of `thread/resume` to a thread that it has in memory.
+        """
+        wanted, session = self._resume_options(), thread.session
+        bounds: TurnOptions = {}
+        if session is None:
+            return bounds
+        if session.approval_policy != wanted["approval_policy"]:
+            bounds["approval_policy"] = wanted["approval_policy"]
+        mode = wanted.get("sandbox")
+        if mode is not None and not isinstance(session.sandbox, _POLICIES.get(mode, ())):
+            bounds["sandbox_policy"] = mode
+        return bounds
 
     async def _drive(self, turn: AsyncTurn) -> TurnResult[None]:
         seconds = self._options.turn_seconds

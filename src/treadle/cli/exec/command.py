@@ -31,7 +31,7 @@ from treadle.config.configuration import Configuration
 from treadle.protocol.base import JsonValue
 from treadle.server.server import Server
 from treadle.support import logs
-from treadle.support.text.terminal import prose
+from treadle.support.text.terminal import one_line, prose
 
 ORIGINATOR: Final = "CODEX_INTERNAL_ORIGINATOR_OVERRIDE"
 _END_SECONDS: Final = 5.0
@@ -199,9 +199,12 @@ async def _thread_id(client: AsyncClient, work: ExecTask) -> str | None:
 
 
 def _write_last_message(text: str, name: str, configuration: Configuration) -> None:
+    name_shown = one_line(name)
     if not text:
-        print(f"Warning: no last agent message; wrote empty content to {name}", file=sys.stderr)
+        warning = f"Warning: no last agent message; wrote empty content to {name_shown}"
+        print(warning, file=sys.stderr)
     try:
         write_message(text, name, configuration.opened_roots.may_have_made)
     except OSError as error:
-        print(f"Failed to write last message file {name}: {error.strerror}", file=sys.stderr)
+        failure = f"Failed to write last message file {name_shown}: {error.strerror}"
+        print(failure, file=sys.stderr)
