@@ -299,3 +299,20 @@ async def test_an_interrupted_turn_is_not_retried(tmp_path: Path) -> None:
         with pytest.raises(Exception, match="interrupted"):
             await run_unattended(turn_prompt(stopped), options, RunPlan(retry=QUICK))
     assert len(inputs(log)) == 1
+
+
+async def test_a_run_that_is_done_checks_again(tmp_path: Path) -> None:
+    """The workspace may have changed since, and so may the check."""
+    answers = [True, False, True]
+    plan = RunPlan(
+        state=tmp_path / "state.json",
+        is_done=lambda _report: True,
+        recheck=lambda: answers.pop(0),
+        continuation=turn_prompt(END),
+    )
+    prompt = turn_prompt(END)
+    async with work(tmp_path) as (options, log):
+        endings = [await run_unattended(prompt, options, plan) for _ in range(4)]
+    assert [len(each.turns) for each in endings] == [1, 0, 1, 0]
+    assert [each.ending for each in endings] == ["done"] * 4
+    assert (len(inputs(log)), answers) == (2, [])

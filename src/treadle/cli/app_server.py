@@ -16,10 +16,10 @@ from treadle.cli.options import ServerOptions
 from treadle.config.configuration import Configuration
 from treadle.config.file import ConfigError, Overrides, load_config
 from treadle.server.fast_handshake import FastHandshake, leave_on_signals
-from treadle.server.handshake import home_folder
 from treadle.server.server import Server
 from treadle.support import logs
 from treadle.support.files.descriptors import raise_descriptor_limit
+from treadle.support.home import home_folder
 
 if TYPE_CHECKING:
     from treadle.transport.admission import ConnectionLimits

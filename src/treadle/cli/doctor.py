@@ -18,7 +18,7 @@ from treadle.config.file import ConfigError, Overrides
 from treadle.sandbox.backends.bubblewrap_program import find_bubblewrap
 from treadle.sandbox.backends.probe import ProbeResult, findings
 from treadle.sandbox.sandbox import Sandbox
-from treadle.server.handshake import home_folder
+from treadle.support.home import home_folder
 from treadle.support.text.terminal import prose
 
 _WIDTH: Final = 12

@@ -10,6 +10,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,7 @@ from treadle.client._runtime.find import find_command
 from treadle.client._runtime.reconnect import Backoff
 from treadle.client.connectors import Where, connector_of
 from treadle.client.terminal.prompt import Terminal, terminal_policy
+from treadle.support.home import home_folder
 from treadle.support.text.terminal import prose
 from treadle.unattended import RunPlan, SessionError, SessionOptions, TurnReport, run_unattended
 
@@ -67,10 +69,29 @@ def _argument_error(args: Namespace) -> str | None:
         return f"--token-env: {args.token_env} is not set"
     if args.state and (Path(args.state).is_dir() or not Path(args.state).parent.is_dir()):
         return f"--state: {args.state!r} is not a valid file path"
+    if args.state and (reason := _planted_link(args.state, args.cwd)):
+        return f"--state: {reason}"
     try:
         connector_of(_server(args))
     except ValueError as error:
         return str(error)
+    return None
+
+
+def _planted_link(name: str, cwd: str) -> str | None:
+    """Return what is wrong with the links of a path, which a sandboxed command may have made.
+
+    Each link in the workspace counts: the record does not cover the commands of other servers.
+    """
+    from treadle.sandbox.opened_roots import OpenedRoots
+    from treadle.sandbox.paths import is_within, real, resolve
+
+    opened = OpenedRoots(Path(home_folder()))
+    workspace = real(cwd)
+    try:
+        resolve(name, lambda link: not (is_within(link, workspace) or opened.may_have_made(link)))
+    except OSError:
+        return f"{name!r} has a link that a sandboxed command may have made"
     return None
 
 
@@ -83,6 +104,10 @@ async def _run(args: Namespace, prompt: str) -> int:
     except SessionError as error:
         output.failed(error)
         return error.exit_code
+    except OSError as error:
+        # Of the state file: a command can put anything in its place.
+        print(f"Error: {prose(str(error))}", file=sys.stderr)
+        return 1
     except asyncio.CancelledError:
         if not signals:
             raise
@@ -147,30 +172,36 @@ def _plan(args: Namespace) -> RunPlan:
     return RunPlan(
         max_turns=turns,
         is_done=_check(args.until, args.cwd) if args.until else None,
+        recheck=partial(_passes, args.until, args.cwd) if args.until else None,
         retry=Backoff(attempts=args.max_failures, first_s=args.retry_seconds, longest_s=300.0),
         state=Path(args.state) if args.state else None,
     )
 
 
 def _check(command: str, cwd: str) -> Callable[[TurnReport], Awaitable[bool]]:
-    """Return a check that runs the user's command, with its output on stderr."""
+    """Return a check that runs the user's command."""
 
     async def check(_report: TurnReport) -> bool:
-        process = await asyncio.create_subprocess_exec(
-            "/bin/sh",
-            "-c",
-            command,
-            cwd=cwd,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=sys.stderr,
-            start_new_session=True,
-        )
-        try:
-            return await process.wait() == 0
-        except BaseException:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
-            raise
+        return await _passes(command, cwd)
 
     return check
+
+
+async def _passes(command: str, cwd: str) -> bool:
+    """Return whether the user's command succeeds; its output goes to stderr."""
+    process = await asyncio.create_subprocess_exec(
+        "/bin/sh",
+        "-c",
+        command,
+        cwd=cwd,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=sys.stderr,
+        start_new_session=True,
+    )
+    try:
+        return await process.wait() == 0
+    except BaseException:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+        raise

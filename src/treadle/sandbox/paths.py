@@ -21,7 +21,6 @@ _MATCHES: Final = 10_000
 # The kernel's limit.
 _LINKS: Final = 40
 _MAGIC: Final = re.compile(r"/proc/\d+/(?:task/\d+/)?fd/\d+")
-_FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _POINTER: Final = "gitdir:"
 _POINTER_BYTES: Final = 16 * 1024
 
@@ -158,22 +157,6 @@ def _follow(path: str) -> tuple[str, list[str]]:
         place = "/" if target.startswith("/") else place
         ahead += target.split("/")[::-1]
     return place, found
-
-
-def open_folder(path: str) -> int:
-    """Open a folder by a path without links, one folder after the other.
-
-    Raises:
-        OSError: one is missing, or is a link by now.
-    """
-    folder = os.open("/", _FOLDER)
-    for name in filter(None, path.split("/")):
-        try:
-            below = os.open(name, _FOLDER, dir_fd=folder)
-        finally:
-            os.close(folder)
-        folder = below
-    return folder
 
 
 def between(folder: str, path: str) -> Iterator[str]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sys
 
+from treadle.support.home import home_folder
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,13 +18,6 @@ if TYPE_CHECKING:
 
 # Clients read the protocol release from the user agent, and disable features for older ones.
 PROTOCOL_VERSION: Final = "0.163.0"
-
-
-def home_folder(environ: Mapping[str, str] = os.environ) -> str:
-    """Return the folder of configuration, threads and sockets."""
-    chosen = environ.get("TREADLE_HOME") or environ.get("CODEX_HOME")
-    # Not pathlib: its import alone would double the time to the first answer.
-    return os.path.abspath(chosen) if chosen else os.path.expanduser("~/.treadle")  # noqa: PTH100, PTH111
 
 
 def is_header_value(text: str) -> bool:

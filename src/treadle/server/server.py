@@ -29,7 +29,6 @@ from treadle.sandbox.sandbox import Sandbox
 from treadle.server import handlers
 from treadle.server.encoded_events import EncodedEvents
 from treadle.server.errors import translate
-from treadle.server.handshake import home_folder
 from treadle.server.session import ClientSession, guard
 from treadle.server.sources.mcp import ConfiguredMcp
 from treadle.server.sources.models import ConfiguredModels
@@ -37,6 +36,7 @@ from treadle.store.store import Store
 from treadle.support.clock import NowMs, now_ms
 from treadle.support.concurrency.workers import Workers
 from treadle.support.files.descriptors import is_shortage
+from treadle.support.home import home_folder
 from treadle.support.incidents import Incident
 from treadle.transport.base import Listener, Transport
 

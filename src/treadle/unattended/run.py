@@ -23,7 +23,7 @@ from treadle.unattended.errors import (
 from treadle.unattended.events import EventKind, OnEvent, SessionEvent, call_back
 from treadle.unattended.report import TurnReport
 from treadle.unattended.session import Session
-from treadle.unattended.state import RunState
+from treadle.unattended.state import StateFile
 from treadle.unattended.usage import Usage
 
 CONTINUATION: Final = (
@@ -41,6 +41,8 @@ class RunPlan:
     max_turns: int = 20
     is_done: IsDone | None = None
     """Called after each turn; without it a run ends with the first turn that changed nothing."""
+    recheck: Callable[[], bool | Awaitable[bool]] | None = None
+    """Called if the stored state says that the run is done; without it the state is believed."""
     continuation: str | Callable[[TurnReport], str] = CONTINUATION
     """The input of each further turn."""
     max_idle_turns: int = 3
@@ -97,7 +99,8 @@ class _Run:
         self._prompt = prompt
         self._options = options
         self._plan = plan
-        self._state = RunState.load(plan.state, prompt)
+        self._file = StateFile(plan.state)
+        self._state = self._file.load(prompt)
         self._waits: Iterator[float] = plan.retry.delays()
         self._session: Session | None = None
         self._reports: list[TurnReport] = []
@@ -110,8 +113,9 @@ class _Run:
     async def go(self) -> RunReport:
         """Run turns until the run ends."""
         state = self._state
-        if state.is_done:
+        if state.is_done and await self._is_still_done():
             return self._report("done")
+        state.is_done = False
         while state.turns < self._plan.max_turns:
             try:
                 report = await self._turn()
@@ -124,6 +128,10 @@ class _Run:
                 self._save()
                 return self._report(ending)
         return self._report("max_turns")
+
+    async def _is_still_done(self) -> bool:
+        recheck = self._plan.recheck
+        return recheck is None or bool(await call(recheck))
 
     async def close(self) -> None:
         """Close the session."""
@@ -248,7 +256,7 @@ class _Run:
     def _save(self) -> None:
         thread_total = self._session.thread_total if self._session is not None else None
         self._state.count(self._used(), thread_total)
-        self._state.save(self._plan.state)
+        self._file.save(self._state)
 
     def _used(self) -> Usage:
         now = self._session.used if self._session is not None else Usage()

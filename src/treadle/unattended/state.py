@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from treadle.support.files.reading import read_regular
-from treadle.support.files.writing import replace_file
+from treadle.support.files.unlinked import read_unlinked, replace_unlinked
+from treadle.support.files.writing import real_path, replace_file
+from treadle.support.home import home_folder
 from treadle.unattended.usage import Usage
 
 _MAX_BYTES: Final = 1024 * 1024
@@ -30,28 +33,6 @@ class RunState(msgspec.Struct, rename="camel", kw_only=True):
     blocked: str | None = None
     """Why the run stopped and needs a person's attention, if it does."""
 
-    @classmethod
-    def load(cls, path: Path | None, prompt: str) -> RunState:
-        """Read the stored state; a missing or unreadable file means a new run."""
-        digest = hashlib.sha256(prompt.encode()).hexdigest()
-        try:
-            # It may lie in the workspace, where a command can put anything in its place.
-            data = read_regular(path, _MAX_BYTES) if path else None
-            stored = msgspec.json.decode(data, type=cls) if data is not None else None
-        except (OSError, msgspec.MsgspecError, RecursionError):
-            stored = None
-        if stored is None:
-            return cls(prompt=digest)
-        if stored.prompt != digest:
-            return cls(
-                prompt=digest,
-                thread_id=stored.thread_id,
-                thread_total=stored.thread_total,
-                usage=stored.usage,
-            )
-        stored.blocked = None
-        return stored
-
     def block(self, reason: str) -> None:
         """Record why the run cannot continue."""
         self.blocked = reason
@@ -61,9 +42,61 @@ class RunState(msgspec.Struct, rename="camel", kw_only=True):
         self.usage = usage
         self.thread_total = thread_total or self.thread_total
 
-    def save(self, path: Path | None) -> None:
-        """Write the state; a crash leaves the old file or the new one."""
-        if path is None:
+
+class StateFile:
+    """The file of a state, which only a run on this machine may have written.
+
+    It often lies in the workspace, where a command can put anything in its place, such as a state
+    that names another thread. A record in the home, which no sandboxed command can write, holds the
+    digests of what the last run wrote.
+    """
+
+    def __init__(self, path: Path | None, home: Path | None = None) -> None:
+        """Resolve the links of the path; later ones are not followed."""
+        self._path = None if path is None else real_path(path)
+        folder = (home or Path(home_folder())) / "run_states"
+        self._record = folder / _digest(os.fsencode(self._path or ""))
+        self._written = ""
+
+    def load(self, prompt: str) -> RunState:
+        """Read the stored state; a missing, unreadable or unknown file means a new run."""
+        digest = _digest(prompt.encode())
+        stored = self._stored()
+        if stored is None:
+            return RunState(prompt=digest)
+        if stored.prompt != digest:
+            return RunState(
+                prompt=digest,
+                thread_id=stored.thread_id,
+                thread_total=stored.thread_total,
+                usage=stored.usage,
+            )
+        stored.blocked = None
+        return stored
+
+    def save(self, state: RunState) -> None:
+        """Write the state; a crash leaves the old file or the new one, and both are known."""
+        if self._path is None:
             return
-        # The temporary file has a name that no command in the workspace can predict and link.
-        replace_file(path, msgspec.json.encode(self))
+        content = msgspec.json.encode(state)
+        written = _digest(content)
+        replace_file(self._record, f"{written}\n{self._written}\n".encode())
+        replace_unlinked(self._path, content)
+        self._written = written
+
+    def _stored(self) -> RunState | None:
+        try:
+            if self._path is None:
+                return None
+            data = read_unlinked(self._path, _MAX_BYTES)
+            known = read_regular(self._record, _MAX_BYTES).decode().split()
+            if _digest(data) not in known:
+                return None
+            self._written = _digest(data)
+            return msgspec.json.decode(data, type=RunState)
+        except (OSError, ValueError, RecursionError):
+            return None
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

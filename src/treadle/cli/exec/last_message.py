@@ -11,7 +11,8 @@ import os
 import stat
 from collections.abc import Callable
 
-from treadle.sandbox.paths import open_folder, resolve
+from treadle.sandbox.paths import resolve
+from treadle.support.files.unlinked import open_folder
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
 

@@ -28,7 +28,7 @@ from treadle.protocol.review import (
     ReviewTarget,
     UncommittedChangesReviewTarget,
 )
-from treadle.server.handshake import home_folder
+from treadle.support.home import home_folder
 
 KEY: Final = "CODEX_API_KEY"
 _MAX_SCHEMA: Final = 16 * 1024 * 1024
