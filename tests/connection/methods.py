@@ -35,7 +35,8 @@ ECHO = Request("test/echo", TextParams, TextResponse)
 WAIT = Request("test/wait", TextParams, TextResponse, scope=_lane)
 BACK = Request("test/back", TextParams, TextResponse)
 NOTICE = Notification("test/notice", TextParams)
-METHODS = {method.method: method for method in (ECHO, WAIT, BACK)}
+LARGE = Request("test/large", TextParams, TextResponse, is_large=True)
+METHODS = {method.method: method for method in (ECHO, WAIT, BACK, LARGE)}
 
 Methods = Router[str]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -121,6 +122,23 @@ async def test_many_requests_of_one_scope_keep_their_order() -> None:
         for text in texts:
             tasks.create_task(ask(both.near, text, "a"))
     assert seen == texts
+
+
+def test_a_long_lane_of_requests_that_end_at_once_does_not_exhaust_the_stack() -> None:
+    lanes, started = Lanes(), list[int]()
+
+    def run(number: int) -> None:
+        started.append(number)
+        if number:
+            lanes.leave("a")
+
+    for number in range(5000):
+        lanes.enter("a", partial(run, number))
+    assert started == [0]
+    lanes.leave("a")
+    assert started == list(range(5000))
+    lanes.enter("a", partial(run, 1))
+    assert started[-1] == 1
 
 
 def test_an_unused_scope_is_removed() -> None:

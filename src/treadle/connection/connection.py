@@ -96,7 +96,7 @@ class Connection(Generic[S]):
         self._dispatcher = Dispatcher(
             self,
             router,
-            put=self._outbound.put,
+            outbound=self._outbound,
             spawn=self._spawn,
             max_in_flight=max_in_flight,
         )
@@ -270,6 +270,8 @@ class Connection(Generic[S]):
                     continue
                 # Frames that were already buffered must not keep other connections from running.
                 for start in range(0, len(frames), MAX_STEP_FRAMES):
+                    if not self._outbound.has_room:
+                        await self._outbound.room()
                     self._take_all(frames[start : start + MAX_STEP_FRAMES])
                     await asyncio.sleep(0)
         except TransportError as error:

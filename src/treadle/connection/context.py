@@ -16,7 +16,7 @@ S = TypeVar("S")
 class Context(Generic[S]):
     """The caller of a handler, and the actions to run after its response."""
 
-    __slots__ = ("_release", "actions", "connection", "request_id", "session")
+    __slots__ = ("_release", "actions", "connection", "request_id", "session", "size")
 
     def __init__(
         self,
@@ -24,10 +24,13 @@ class Context(Generic[S]):
         session: S,
         request_id: Id | None,
         release: Callable[[], None] | None,
+        size: int = 0,
     ) -> None:
         self.connection = connection
         self.session = session
         self.request_id = request_id
+        # The bytes of the params.
+        self.size = size
         self.actions: list[Callable[[], object]] = []
         self._release = release
 

@@ -1,14 +1,22 @@
-"""From an incoming request to its one response: decode, guard, order, run, translate errors."""
+"""From an incoming request to its one response: decode, guard, order, run, translate errors.
+
+The memory of a connection is bounded by these rules: no handler starts while the peer leaves a full
+queue of answers unread, few requests with large answers run at once, and the params of the requests
+that are not answered yet have a limit.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, TypeAlias
 
 from treadle.connection.context import Context, S
 from treadle.connection.ordering import Lanes
+from treadle.connection.outbound import Outbound
 from treadle.connection.router import Route, Router
 from treadle.jsonrpc import envelope
 from treadle.jsonrpc.envelope import Id, NotificationMessage, RequestMessage
@@ -19,8 +27,15 @@ if TYPE_CHECKING:
     from treadle.connection.connection import Connection
 
 MAX_IN_FLIGHT: Final = 512
+MAX_IN_FLIGHT_BYTES: Final = 128 * 1024 * 1024
+"""The limit on the params of all requests of one peer that are not answered yet."""
 
-Put: TypeAlias = Callable[[bytes], None]
+MAX_LARGE_ANSWERS: Final = 2
+"""How many requests whose answers may be large run at once for one peer."""
+
+MAX_STEP_STARTS: Final = 32
+"""How many postponed requests are started before other tasks get their turn."""
+
 Spawn: TypeAlias = Callable[[Coroutine[None, None, None], str], None]
 
 logger = logging.getLogger(__name__)
@@ -34,17 +49,22 @@ class Dispatcher(Generic[S]):
         connection: Connection[S],
         router: Router[S],
         *,
-        put: Put,
+        outbound: Outbound,
         spawn: Spawn,
         max_in_flight: int = MAX_IN_FLIGHT,
     ) -> None:
         self._connection = connection
         self._router = router
-        self._put = put
+        self._outbound = outbound
         self._spawn = spawn
         self._max_in_flight = max_in_flight
         self._in_flight = 0
+        self._in_flight_bytes = 0
         self._lanes = Lanes()
+        self._large = asyncio.Semaphore(MAX_LARGE_ANSWERS)
+        # Requests that wait for room in the queue of answers, oldest first.
+        self._postponed: deque[Callable[[], None]] = deque()
+        self._is_starting = False
 
     def on_notice(self, notice: NotificationMessage) -> None:
         """Handle a notification; unknown ones are ignored."""
@@ -70,9 +90,11 @@ class Dispatcher(Generic[S]):
         except Exception as error:  # noqa: BLE001 - any failure in routing is answered too
             self.fail(call.id, self._to_answer(error))
             return
+        size = 0 if call.params is None else len(call.params)
         self._in_flight += 1
+        self._in_flight_bytes += size
         release = None if key is None else partial(self._lanes.leave, key)
-        context = Context(self._connection, self._connection.session, call.id, release)
+        context = Context(self._connection, self._connection.session, call.id, release, size)
         start = partial(self._start, route, params, context)
         if key is None:
             start()
@@ -81,10 +103,14 @@ class Dispatcher(Generic[S]):
 
     def fail(self, id_: Id | None, error: RpcError) -> None:
         """Answer with an error."""
-        self._put(envelope.encode_error(id_, error.to_object()))
+        self._outbound.put(envelope.encode_error(id_, error.to_object()))
 
     def _admit(self, call: RequestMessage) -> tuple[Route[S], object]:
         if self._in_flight >= self._max_in_flight:
+            raise Overloaded
+        # A message within the limit of the transport is never too large on its own.
+        waiting = self._in_flight_bytes
+        if waiting and waiting + len(call.params or b"") > MAX_IN_FLIGHT_BYTES:
             raise Overloaded
         route = self._router.route(call.method)
         params = decode_params(route.method, call.params)
@@ -93,8 +119,33 @@ class Dispatcher(Generic[S]):
         return route, params
 
     def _start(self, route: Route[S], params: object, context: Context[S]) -> None:
+        if self._postponed or not self._outbound.has_room:
+            self._postpone(partial(self._run, route, params, context))
+        else:
+            self._run(route, params, context)
+
+    def _postpone(self, run: Callable[[], None]) -> None:
+        self._postponed.append(run)
+        if not self._is_starting:
+            self._is_starting = True
+            self._spawn(self._start_postponed(), "postponed requests")
+
+    async def _start_postponed(self) -> None:
+        started = 0
+        while self._postponed:
+            await self._outbound.room()
+            # Removed only now: a request that arrives meanwhile must queue behind this one.
+            self._postponed[0]()
+            self._postponed.popleft()
+            started += 1
+            if started % MAX_STEP_STARTS == 0:
+                await asyncio.sleep(0)
+        self._is_starting = False
+
+    def _run(self, route: Route[S], params: object, context: Context[S]) -> None:
         if route.is_async:
-            self._spawn(self._answer_later(route, params, context), route.method.method)
+            answer = self._answer_large if route.method.is_large else self._answer_later
+            self._spawn(answer(route, params, context), route.method.method)
             return
         try:
             self._succeed(context, route.handler(context, params))
@@ -102,6 +153,12 @@ class Dispatcher(Generic[S]):
             self._refuse(context, error)
         finally:
             self._leave(context)
+
+    async def _answer_large(self, route: Route[S], params: object, context: Context[S]) -> None:
+        """Answer when earlier large answers have been queued and the peer has read most of them."""
+        async with self._large:
+            await self._outbound.room()
+            await self._answer_later(route, params, context)
 
     async def _answer_later(self, route: Route[S], params: object, context: Context[S]) -> None:
         try:
@@ -112,7 +169,7 @@ class Dispatcher(Generic[S]):
             self._leave(context)
 
     def _succeed(self, context: Context[S], result: object) -> None:
-        self._put(envelope.encode_response(context.answered_id, result))
+        self._outbound.put(envelope.encode_response(context.answered_id, result))
         for action in context.actions:
             try:
                 action()
@@ -133,4 +190,5 @@ class Dispatcher(Generic[S]):
 
     def _leave(self, context: Context[S]) -> None:
         self._in_flight -= 1
+        self._in_flight_bytes -= context.size
         context.release_scope()

@@ -16,7 +16,7 @@ class Outbound:
 
     `put` never fails and never waits, so a response is never dropped; producers that can wait do
     so in `room`. Memory is bounded because a connection whose peer does not read stops taking
-    requests from it.
+    requests from it, and starts no handlers of those that it has taken (`dispatch.py`).
     """
 
     def __init__(

@@ -28,6 +28,7 @@ class Request(Generic[P, R]):
         experimental: bool = False,
         scope: Scope | None = None,
         call: str | None = None,
+        is_large: bool = False,
     ) -> None:
         self.method: Final = method
         self.params: Final = params
@@ -36,6 +37,8 @@ class Request(Generic[P, R]):
         self.scope: Final = scope
         self.call: Final = call
         """The name of the client's method that sends this request."""
+        self.is_large: Final = is_large
+        """Whether its response may take many megabytes: a server answers few of them at once."""
 
     @cached_property
     def params_decoder(self) -> msgspec.json.Decoder[P]:
