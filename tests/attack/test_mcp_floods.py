@@ -31,6 +31,8 @@ from treadle.engine.mcp.connection.limits import (
 )
 from treadle.engine.mcp.connection.requests import error_text
 from treadle.engine.mcp.content import MAX_PARTS
+from treadle.engine.terminals.output_deltas import TOTAL_BYTES
+from treadle.engine.tools.mcp import MAX_PROGRESS_CHARACTERS
 from treadle.engine.tools.output import MAX_KEPT_BYTES
 from treadle.protocol.base import JsonValue
 from treadle.support.text.json_text import MAX_NESTING
@@ -147,6 +149,18 @@ async def test_long_messages_are_decoded_off_the_event_loop_and_stay_in_order(
     messages = [each["message"][:6] for each in params_of(sent, "item/mcpToolCall/progress")]
     assert messages == ["xxxxxx", "second", "yyyyyy", "fourth"]
     assert on_loop == [False, False]
+    assert item_of(sent)["status"] == "completed"
+
+
+async def test_progress_of_a_call_is_limited_in_length_and_number(stage: Stage) -> None:
+    """Ours: 600 messages of 1 MB took 674 MB, which were kept after the turn."""
+    client, thread_id = await ready(stage)
+    stage.model.plays(calls("mcp__flood__much_progress", {}))
+    sent = await client.run(thread_id)
+
+    lengths = [len(each["message"]) for each in params_of(sent, "item/mcpToolCall/progress")]
+    assert set(lengths) == {MAX_PROGRESS_CHARACTERS}
+    assert sum(lengths) <= TOTAL_BYTES
     assert item_of(sent)["status"] == "completed"
 
 

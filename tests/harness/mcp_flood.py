@@ -52,6 +52,12 @@ def reply(id_: int, name: str) -> None:
     write(f'{{"jsonrpc": "2.0", "id": {id_}, "result": {result_of(name)}}}')
 
 
+PROGRESS = {
+    "progress": ["x" * MIB, "second", "y" * MIB, "fourth"],
+    "much_progress": ["x" * 5_000] * 3_000,
+}
+
+
 def call(id_: int, params: Any) -> None:  # noqa: ANN401 - any JSON
     """Answer the call of a tool."""
     name = params["name"]
@@ -60,9 +66,9 @@ def call(id_: int, params: Any) -> None:  # noqa: ANN401 - any JSON
     elif name == "ask_at_once":
         for _question in range(1_000):
             ask()
-    elif name == "progress":
+    elif name in PROGRESS:
         token = params["_meta"]["progressToken"]
-        for step, words in enumerate(["x" * MIB, "second", "y" * MIB, "fourth"]):
+        for step, words in enumerate(PROGRESS[name]):
             progress = {"progressToken": token, "progress": step, "message": words}
             send(method="notifications/progress", params=progress)
         reply(id_, "echo")
@@ -85,8 +91,9 @@ def ask() -> None:
 
 def main() -> None:
     """Serve until the client closes stdin."""
-    names = ["ask", "ask_at_once", "progress", "endless", "echo", "large", "long", "parts"]
-    names += [*REQUESTS, "long_structure", "values", "marks", "nested", "surrogate", "digits"]
+    names = ["ask", "ask_at_once", "endless", "echo", "large", "long", "parts"]
+    names += [*REQUESTS, *PROGRESS]
+    names += ["long_structure", "values", "marks", "nested", "surrogate", "digits"]
     reads = {"readOnlyHint": True}
     tools = [{"name": name, "inputSchema": FORM, "annotations": reads} for name in names]
     about = {

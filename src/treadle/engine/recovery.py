@@ -51,7 +51,7 @@ from treadle.store.records import (
     TurnContext,
 )
 from treadle.store.rollout.replay import preview
-from treadle.store.stored_thread import StoredThread
+from treadle.store.stored_thread import MAX_PREVIEW_CHARACTERS, StoredThread
 from treadle.support.ids import uuid7
 
 if TYPE_CHECKING:
@@ -308,7 +308,8 @@ def _add_pending_input(entries: _Entries, stored: StoredThread, turn: Turn | Non
         if record.content:
             item = message_item(record)
             if not stored.meta.preview:
-                stored.meta = msgspec.structs.replace(stored.meta, preview=preview(item))
+                text = preview(item)[:MAX_PREVIEW_CHARACTERS]
+                stored.meta = msgspec.structs.replace(stored.meta, preview=text)
         if item is None or turn is None or record.turn_id != turn.id:
             entries.record(*records)
         else:

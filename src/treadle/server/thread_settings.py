@@ -27,6 +27,7 @@ from treadle.protocol.settings import ThreadSettingsUpdateParams
 from treadle.protocol.thread import ThreadForkParams, ThreadResumeParams, ThreadStartParams
 from treadle.protocol.turn import TurnStartParams
 from treadle.server.folders import check_folder
+from treadle.server.query_limits import check_texts
 from treadle.store.records import TurnContext
 from treadle.store.stored_thread import StoredThread
 
@@ -36,7 +37,12 @@ ThreadParams: TypeAlias = ThreadStartParams | ThreadResumeParams | ThreadForkPar
 def start_settings(
     configuration: Configuration, params: ThreadStartParams
 ) -> tuple[RunSettings, EffectiveConfig]:
-    """Return the settings of a new thread, and the configuration behind them."""
+    """Return the settings of a new thread, and the configuration behind them.
+
+    Raises:
+        InvalidInput: a text of the request is too long, or the request contradicts itself.
+    """
+    check_texts(params)
     cwd = working_folder(params.cwd)
     effective = configuration.effective(cwd, params.config)
     settings = _configured(effective, cwd, params.config)
@@ -52,7 +58,11 @@ def stored_settings(
     """Return the settings of a stored thread, overridden by the request.
 
     Naming a model or a provider discards the stored ones, including the effort.
+
+    Raises:
+        InvalidInput: a text of the request is too long, or the request contradicts itself.
     """
+    check_texts(params)
     meta, last = stored.meta, stored.pending_settings or stored.settings
     cwd = working_folder(params.cwd) if params.cwd else _absolute(last.cwd if last else meta.cwd)
     effective = configuration.effective(cwd, params.config)
@@ -99,9 +109,10 @@ def check_turn(
 
     Raises:
         ConfigError: an override is not allowed.
-        InvalidInput: the path of its folder is too long or too deep.
+        InvalidInput: a text is too long, or the path of its folder too long or too deep.
     """
     check_folder(params.cwd)
+    check_texts(params)
     refuse_disallowed(
         configuration.requirements(),
         {

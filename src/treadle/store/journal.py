@@ -46,6 +46,10 @@ class Journal(Protocol):
     def last_seq(self) -> int:
         """The highest number in use: the next event must have a greater one."""
 
+    @property
+    def size(self) -> int:
+        """The bytes stored so far: its growth is the size of what was appended."""
+
     def append(self, entries: Sequence[Entry]) -> None:
         """Write entries, all or none; they survive a crash of this process.
 

@@ -13,6 +13,8 @@ class MemoryJournal:
     """Stores the events of a thread while the thread is loaded; records are discarded."""
 
     path: str | None = None
+    # Events are never forgotten here, so a log that forgets its own copy would save nothing.
+    size = 0
 
     def __init__(self, thread_id: str) -> None:
         self.thread_id = thread_id

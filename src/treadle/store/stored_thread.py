@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from msgspec import UNSET, Struct
 
@@ -27,6 +27,9 @@ from treadle.store.records import (
     TurnContext,
 )
 
+MAX_PREVIEW_CHARACTERS: Final = 4096
+"""The length of a preview: every list of threads repeats it."""
+
 
 class ThreadMeta(Struct, frozen=True, kw_only=True):
     """A thread without its turns: what lists show, and the options it was started with."""
@@ -49,7 +52,7 @@ class ThreadMeta(Struct, frozen=True, kw_only=True):
     parent_thread_id: str | None = None
     thread_source: str | None = None
     name: str | None = None
-    # The text of the first user message.
+    # The beginning of the text of the first user message.
     preview: str = ""
     path: str | None = None
     ephemeral: bool = False
@@ -86,7 +89,8 @@ def thread_snapshot(meta: ThreadMeta, status: ThreadStatus, turns: list[Turn]) -
         parent_thread_id=meta.parent_thread_id,
         thread_source=meta.thread_source,
         name=meta.name,
-        preview=meta.preview,
+        # Indexes and rollouts of earlier versions may have longer ones.
+        preview=meta.preview[:MAX_PREVIEW_CHARACTERS],
         path=meta.path,
         ephemeral=meta.ephemeral,
         project_id=meta.project_id,

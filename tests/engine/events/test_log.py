@@ -21,6 +21,7 @@ from treadle.protocol.item import (
     ItemCompletedNotification,
     ItemStartedNotification,
 )
+from treadle.protocol.mcp import McpToolCallProgressNotification
 from treadle.protocol.thread_manage import ThreadClosedNotification
 from treadle.protocol.turn import Turn, TurnStartedNotification
 from treadle.store.journal import Entry, Event, StorageFailed
@@ -182,10 +183,54 @@ def test_deltas_are_kept_for_the_current_and_the_previous_turn(
     assert methods.count("item/agentMessage/delta") == 0
     inside = [event.method for event in read_all(speaker.log.reader(6))]
     assert inside.count("item/agentMessage/delta") == 4
-    monkeypatch.setattr(log_module, "MAX_RECENT_CHARACTERS", 10)
+    monkeypatch.setattr(log_module, "MAX_RECENT_BYTES", 10)
+    speaker = Speaker()
     speaker.start("long")
     speaker.say("long", *["abcd"] * 4)
-    assert speaker.log.recent(6) is None
+    assert speaker.log.recent(1) is None
+
+
+def test_unstored_events_of_any_kind_count_towards_the_limit_of_recent_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """600 progress messages of 1 MB were all kept, although deltas were limited to 4 MB."""
+    monkeypatch.setattr(log_module, "MAX_RECENT_BYTES", 10_000)
+    log = Speaker().log
+    for _ in range(100):
+        progress = McpToolCallProgressNotification("i", "x" * 1000, "t", "u")
+        log.publish(n.ITEM_MCP_TOOL_CALL_PROGRESS, progress)
+    assert log.recent(89) is None
+    assert len(log.recent(98) or ()) == 2
+
+
+def test_stored_events_that_are_no_longer_recent_are_read_from_the_journal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """60 changes of 10 MB to the settings were all kept in memory too."""
+
+    class Measured(MemoryJournal):
+        @property
+        def size(self) -> int:  # type: ignore[override]  # a constant there, as in a file here
+            return 1000 * len(self._events)
+
+    monkeypatch.setattr(log_module, "MAX_RECENT_BYTES", 10_000)
+    log = Speaker(Measured("t")).log
+    for _ in range(100):
+        log.publish(n.WARNING, WarningNotification("x" * 1000))
+    assert log.recent(89) is None
+    assert [event.seq for event in read_all(log.reader(0))] == list(range(1, 101))
+
+
+def test_the_last_event_is_kept_whatever_its_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log_module, "MAX_RECENT_BYTES", 10)
+    speaker = Speaker()
+    speaker.start("long")
+    speaker.say("long", "x" * 100)
+    assert [event.seq for event in speaker.log.recent(1) or ()] == [2]
+    speaker.say("long", "y")
+    assert [event.seq for event in speaker.log.recent(2) or ()] == [3]
 
 
 class FullDisk(MemoryJournal):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from treadle.engine.events.log import EventLog
 from treadle.model.base import ModelItem
 from treadle.store.records import Compacted, HistoryItem
+from treadle.support.text.json_text import encode_json
 
 
 class History:
@@ -15,6 +16,16 @@ class History:
     def __init__(self, log: EventLog, items: Iterable[ModelItem] = ()) -> None:
         self._log = log
         self._items = list(items)
+        # The bytes of the first items, measured when they are asked for.
+        self._size = 0
+        self._measured = 0
+
+    @property
+    def size(self) -> int:
+        """The bytes of all items as JSON."""
+        self._size += size_of(self._items[self._measured :])
+        self._measured = len(self._items)
+        return self._size
 
     @property
     def items(self) -> Sequence[ModelItem]:
@@ -35,6 +46,12 @@ class History:
         """Replace all items after a compaction."""
         self._log.record(Compacted(summary, items))
         self._items = list(items)
+        self._size = self._measured = 0
+
+
+def size_of(items: Iterable[ModelItem]) -> int:
+    """Return the bytes of items as JSON."""
+    return sum(len(encode_json(item)) for item in items)
 
 
 def open_calls(items: Sequence[ModelItem]) -> list[ModelItem]:

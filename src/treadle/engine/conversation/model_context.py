@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import UNSET, UnsetType
 
@@ -18,7 +18,7 @@ from treadle.engine.conversation.context import (
     to_context_items,
     turn_context,
 )
-from treadle.engine.conversation.history import History
+from treadle.engine.conversation.history import History, size_of
 from treadle.engine.conversation.input import InputFiles, from_tool_output, message, to_model_items
 from treadle.engine.conversation.items import ItemStream
 from treadle.engine.errors import InvalidInput
@@ -34,11 +34,19 @@ from treadle.protocol.item import ThreadItem, UserMessageThreadItem
 from treadle.protocol.response_item import RawResponseItemCompletedNotification
 from treadle.protocol.turn import TurnStartParams, TurnSteerParams
 from treadle.store.records import CallCompleted, InputConsumed, InputQueued
+from treadle.store.stored_thread import MAX_PREVIEW_CHARACTERS
 from treadle.support.ids import uuid7
 
 if TYPE_CHECKING:
     from treadle.engine.conversation.messages import ClientMessages
     from treadle.engine.state import LoadedState, ThreadState
+
+
+MAX_HISTORY_BYTES: Final = 64 * 1024 * 1024
+"""The limit on the items that clients add to a history, with those that it has."""
+
+SMALL_INPUT_BYTES: Final = 64 * 1024
+"""A new turn accepts this much in any case: it may compact the history first."""
 
 
 class _Folder(NamedTuple):
@@ -82,10 +90,29 @@ class ModelContext:
             for name, entry in context.items()
             if self._client_context.get(name) != entry
         }
+        items = [*to_context_items(changed), *items]
+        self.check_room(items, "input", free=SMALL_INPUT_BYTES if self._state.turn is None else 0)
         if params.input or output:
             self._client_context |= changed
-        items = [*to_context_items(changed), *items]
         return Message(params.input, items, params.client_user_message_id, output)
+
+    def check_room(self, items: Sequence[ModelItem], path: str, *, free: int = 0) -> None:
+        """Check that items of a client fit into the history; up to `free` bytes always do.
+
+        Raises:
+            InvalidInput: the history would exceed its limit.
+        """
+        size = size_of(items)
+        if size <= free:
+            return
+        turn = self._state.turn
+        waiting = [*self._notes, *(turn.pending_input if turn is not None else ())]
+        total = size + self.history.size + sum(size_of(each.items) for each in waiting)
+        if total > MAX_HISTORY_BYTES:
+            advice = "compact the thread or start another one"
+            limit = f"at most {MAX_HISTORY_BYTES} bytes; {advice}"
+            reason = f"{path} is too large: the model context would have {total} bytes, {limit}"
+            raise InvalidInput(path, reason)
 
     def is_nearly_full(self) -> bool:
         """Whether the next request might not fit into the context window."""
@@ -192,7 +219,7 @@ class ModelContext:
             return
         texts = [part.text for part in message.content if isinstance(part, TextUserInput)]
         if any(texts):
-            self._state.update_meta(preview="\n".join(texts))
+            self._state.update_meta(preview="\n".join(texts)[:MAX_PREVIEW_CHARACTERS])
 
     def add_context(self, turn: ActiveTurn) -> None:
         """Record the turn's settings; describe them to the model once and after a change."""

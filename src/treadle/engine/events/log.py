@@ -27,6 +27,7 @@ from treadle.protocol.method import Notification
 from treadle.store.journal import Entry, Event, Journal, JournalClosed, StorageFailed
 from treadle.store.records import AnyRecord
 from treadle.support.clock import NowMs
+from treadle.support.text.json_text import encode_json
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +36,10 @@ P = TypeVar("P", bound=msgspec.Struct)
 MAX_RECENT: Final = 8192
 # Broadcasts are only for connected clients: no client reads them after a reconnect.
 MAX_ANNOUNCED: Final = 2048
-MAX_RECENT_CHARACTERS: Final = 4 * 1024 * 1024
+MAX_RECENT_BYTES: Final = 4 * 1024 * 1024
+"""The limit on all recent events of a thread; stored ones can be read again from its journal."""
+
+MAX_ANNOUNCED_BYTES: Final = 16 * 1024 * 1024
 
 DELTAS: Final = frozenset(
     method.method
@@ -101,7 +105,10 @@ class EventLog:
         self._recent: list[Event] = []
         # Trimming drops the older half, so that it happens rarely.
         self._limit = 2 * (MAX_ANNOUNCED if journal is None else MAX_RECENT)
-        self._characters = 0
+        self._max_size = MAX_ANNOUNCED_BYTES if journal is None else MAX_RECENT_BYTES
+        # The approximate size of each recent event, and of all of them.
+        self._sizes: list[int] = []
+        self._size = 0
         self._turn_seq = 0
         self.last_seq = journal.last_seq if journal is not None else 0
         # Events whose publication waits for a sync; later ones wait behind them.
@@ -131,16 +138,20 @@ class EventLog:
         """
         name = method.method
         event = Event(self.last_seq + 1, self._clock(), name, params)
+        size: int | None = None
         if name in DELTAS:
-            self._characters += len(getattr(params, "delta", ""))
+            delta = getattr(params, "delta", None)
+            size = None if delta is None else len(delta)
         elif self._journal is not None:
+            before = self._journal.size
             if required:
                 self._journal.append((*records, event))
             else:
                 self._keep((*records, event))
+            size = self._journal.size - before
             if name == _TURN_STARTED:
                 self._forget_older_turns()
-        self._add(event)
+        self._add(event, size)
         if on_unsynced is not None:
             self._hold(event, on_unsynced)
         return event
@@ -302,11 +313,16 @@ class EventLog:
         index = event.seq - self._recent[0].seq
         self._recent[index] = Event(event.seq, event.at_ms, method.method, params)
 
-    def _add(self, event: Event) -> None:
+    def _add(self, event: Event, size: int | None = None) -> None:
+        """Append an event; its size is measured unless the caller knows it."""
+        if size is None:
+            size = len(encode_json(event.params))
         self.last_seq = event.seq
         self._recent.append(event)
-        if len(self._recent) > self._limit or self._characters > MAX_RECENT_CHARACTERS:
-            self._forget(len(self._recent) // 2)
+        self._sizes.append(size)
+        self._size += size
+        if len(self._recent) > self._limit or self._size > self._max_size:
+            self._forget(self._surplus())
         for wake in self._watchers:
             wake()
         if self._on_event is not None:
@@ -318,12 +334,24 @@ class EventLog:
             self._forget(max(0, self._turn_seq - self._recent[0].seq))
         self._turn_seq = self.last_seq + 1
 
+    def _surplus(self) -> int:
+        """Return how many events to forget so that half of both limits is free.
+
+        The last event and those that wait for the disk stay: no client has received them.
+        """
+        count = max(0, len(self._recent) - self._limit // 2)
+        size = self._size - sum(self._sizes[:count])
+        most = min(len(self._recent) - 1, max(0, self.visible_seq + 1 - self._recent[0].seq))
+        while count < most and size > self._max_size // 2:
+            size -= self._sizes[count]
+            count += 1
+        return min(count, most)
+
     def _forget(self, count: int) -> None:
         if count:
+            self._size -= sum(self._sizes[:count])
             del self._recent[:count]
-            self._characters = sum(
-                len(getattr(event.params, "delta", "")) for event in self._recent
-            )
+            del self._sizes[:count]
 
 
 def _report(done: asyncio.Future[None], event: Event, on_unsynced: OnUnsynced) -> None:

@@ -13,6 +13,7 @@ from treadle.engine.mcp.approval import McpRefused, ToolUse, approve
 from treadle.engine.mcp.content import failure_of, output_of, result_of
 from treadle.engine.mcp.server import McpError, McpServer, Raw, ResourceKind
 from treadle.engine.mcp.servers import McpServers
+from treadle.engine.terminals.output_deltas import OutputBudget
 from treadle.engine.tools.output import DEFAULT_TOKENS, truncate
 from treadle.engine.tools.registry import (
     Output,
@@ -36,6 +37,12 @@ if TYPE_CHECKING:
     from treadle.engine.thread import LoadedThread
     from treadle.engine.tools.registry import ToolHandler
     from treadle.engine.turn import ActiveTurn
+
+MAX_PROGRESS_CHARACTERS: Final = 4096
+"""A longer progress message is cut."""
+
+_MIN_PROGRESS_COST: Final = 1024
+"""What even a short message takes from the budget, which so limits their number too."""
 
 INTERRUPTED: Final = "MCP tool call was interrupted"
 # The server name in the item of a list of all resources, as in the reference.
@@ -107,7 +114,14 @@ class McpTool:
         return output_of(raw, perf_counter() - began)
 
     async def _call(self, turn: ActiveTurn, call_id: str, arguments: Raw) -> Raw:
+        # One call publishes no more of it than a command publishes of its output.
+        budget = OutputBudget()
+
         def on_progress(message: str) -> None:
+            message = message[:MAX_PROGRESS_CHARACTERS]
+            cost = max(len(message), _MIN_PROGRESS_COST)
+            if not budget.take(cost, perf_counter(), least=cost):
+                return
             params = McpToolCallProgressNotification(call_id, message, turn.thread_id, turn.id)
             turn.log.publish(n.ITEM_MCP_TOOL_CALL_PROGRESS, params)
 

@@ -48,6 +48,7 @@ from treadle.store.index.case_folding import places_of
 from treadle.store.journal import BadCursor, ThreadNotFound
 from treadle.store.stored_thread import ItemTimes, StoredThread, ThreadQuery
 from treadle.support.concurrency.threads import give_way
+from treadle.support.text.json_text import encode_json
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
@@ -90,7 +91,13 @@ def turns_page(
 ) -> TurnsPage:
     """Return one page of turns, newest first by default."""
     ordered = turns if direction == "asc" else turns[::-1]
-    page = page_of(ordered, lambda turn: turn.id, cursor=cursor, limit=limit)
+    page = page_of(
+        ordered,
+        lambda turn: turn.id,
+        cursor=cursor,
+        limit=limit,
+        measure=lambda turn: len(encode_json(viewed(turn, view or "summary"))),
+    )
     return TurnsPage(
         [viewed(turn, view or "summary") for turn in page.data],
         page.backwards_cursor,
@@ -117,7 +124,13 @@ def _items_page(params: ThreadItemsListParams, stored: StoredThread) -> ThreadIt
         if anchor is None:
             raise BadCursor(cursor.item_id)
         cursor = _item_key(anchor)
-    page = page_of(entries, _item_key, cursor=cursor, limit=params.limit)
+    page = page_of(
+        entries,
+        _item_key,
+        cursor=cursor,
+        limit=params.limit,
+        measure=lambda entry: len(encode_json(entry)),
+    )
     return ThreadItemsListResponse(page.data, page.backwards_cursor, page.next_cursor)
 
 

@@ -23,7 +23,7 @@ from treadle.protocol.turn import (
     TurnSteerParams,
     TurnSteerResponse,
 )
-from treadle.server.query_limits import MAX_PARTS, check_count
+from treadle.server.query_limits import MAX_PARTS, check_count, check_texts
 from treadle.server.session import ClientSession
 from treadle.server.thread_settings import check_turn, turn_profile
 
@@ -49,6 +49,7 @@ async def turn_start(ctx: Context[ClientSession], params: TurnStartParams) -> Tu
 async def turn_steer(ctx: Context[ClientSession], params: TurnSteerParams) -> TurnSteerResponse:
     """Add input to the active turn."""
     check_count(params.input, "input", MAX_PARTS)
+    check_texts(params)
     thread = ctx.session.server.threads.get(params.thread_id)
     files = await read_files(params.input, ctx.session.server.threads.services.file_workers)
     turn_id = thread.steer(params, files=files)
@@ -61,6 +62,7 @@ def turn_settings_update(
     ctx: Context[ClientSession], params: TurnSettingsUpdateParams
 ) -> TurnSettingsUpdateResponse:
     """Change the settings of the active turn only."""
+    check_texts(params)
     thread = ctx.session.server.threads.get(params.thread_id)
     is_applied = thread.adjust_turn(params)
     return TurnSettingsUpdateResponse("applied" if is_applied else "targetUnavailable")

@@ -15,6 +15,8 @@ from treadle.store.journal import BadCursor
 T = TypeVar("T")
 
 DEFAULT_LIMIT: Final = 100
+MAX_PAGE_BYTES: Final = 16 * 1024 * 1024
+"""A page ends before the entry that exceeds this size; its first entry may have any size."""
 _INCLUDED: Final = "~"
 
 
@@ -34,8 +36,11 @@ def page_of(
     cursor: str | None,
     limit: int | None,
     default: int = DEFAULT_LIMIT,
+    measure: Callable[[T], int] | None = None,
 ) -> Page[T]:
     """Return the entries from a cursor on, in the given order.
+
+    A page ends early if `measure` shows that it would become too large.
 
     Raises:
         BadCursor: no entry has this key.
@@ -43,12 +48,23 @@ def page_of(
     start = 0 if cursor is None else _start(entries, key, cursor)
     size = max(1, limit) if limit is not None else default
     data = list(entries[start : start + size])
-    is_last = start + size >= len(entries)
+    if measure is not None:
+        data = _fitting(data, measure)
+    is_last = start + len(data) >= len(entries)
     return Page(
         data,
         None if is_last or not data else key(data[-1]),
         cursor_at(key(data[0])) if data else None,
     )
+
+
+def _fitting(data: list[T], measure: Callable[[T], int]) -> list[T]:
+    room = MAX_PAGE_BYTES
+    for position, entry in enumerate(data):
+        room -= measure(entry)
+        if room < 0:
+            return data[: max(1, position)]
+    return data
 
 
 def cursor_at(key: str) -> str:

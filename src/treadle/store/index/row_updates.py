@@ -13,7 +13,7 @@ from treadle.store.index.index import Row
 from treadle.store.journal import Entry, Event
 from treadle.store.records import InputQueued, MetadataChanged, Named, TurnContext
 from treadle.store.rollout.replay import preview, preview_of
-from treadle.store.stored_thread import ThreadMeta
+from treadle.store.stored_thread import MAX_PREVIEW_CHARACTERS, ThreadMeta
 
 _TURN_STARTED: Final = n.TURN_STARTED.method
 _TURN_COMPLETED: Final = n.TURN_COMPLETED.method
@@ -70,7 +70,10 @@ def _with_message(row: Row, event: Event) -> Row:
 
 
 def _with_words(row: Row, words: str) -> Row:
-    return row if row.has_message else replace(changed_row(row, preview=words), has_message=True)
+    if row.has_message:
+        return row
+    preview_text = words[:MAX_PREVIEW_CHARACTERS]
+    return replace(changed_row(row, preview=preview_text), has_message=True)
 
 
 def _with_settings(row: Row, context: TurnContext) -> Row:

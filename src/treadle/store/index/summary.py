@@ -25,6 +25,7 @@ from treadle.store.rollout.format import (
 )
 from treadle.store.rollout.reading import RolloutFile
 from treadle.store.rollout.replay import preview, preview_of
+from treadle.store.stored_thread import MAX_PREVIEW_CHARACTERS
 
 # Rollouts contain no spaces between tokens, though other programs may write some.
 _MESSAGES: Final = (
@@ -98,7 +99,7 @@ class _Summary:
             )
         meta = msgspec.structs.replace(
             meta,
-            preview=message or "",
+            preview=(message or "")[:MAX_PREVIEW_CHARACTERS],
             archived=archived,
             updated_at=updated // 1000,
             recency_at=(recency or created) // 1000,

@@ -168,6 +168,11 @@ class FileJournal:
         """The lines that could not be written, and their offset in the file."""
         return (self._size, self._pending) if self._pending else None
 
+    @property
+    def size(self) -> int:
+        """The bytes of the file, and of the lines that it is still to get."""
+        return self._size + len(self._pending)
+
     def append(self, entries: Sequence[Entry]) -> None:
         """Write entries with one system call, all or none, after any pending ones.
 

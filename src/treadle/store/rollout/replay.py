@@ -48,7 +48,7 @@ from treadle.store.records import (
 from treadle.store.rollout.foreign.lines import ForeignReader
 from treadle.store.rollout.format import Copy, Mark, OwnEvent, OwnMeta, RolloutLine, parse_time
 from treadle.store.rollout.timeline import Timeline
-from treadle.store.stored_thread import StoredThread, ThreadMeta
+from treadle.store.stored_thread import MAX_PREVIEW_CHARACTERS, StoredThread, ThreadMeta
 
 logger = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ class Replay:
         starts = [turn.started_at for turn in self._timeline.turns if turn.started_at is not None]
         return msgspec.structs.replace(
             meta,
-            preview=meta.preview or _preview(self._stored),
+            preview=(meta.preview or _preview(self._stored))[:MAX_PREVIEW_CHARACTERS],
             updated_at=meta.updated_at if updated is None else updated // 1000,
             recency_at=starts[-1] if starts else meta.created_at,
             model=settings.model if settings else meta.model,
@@ -263,7 +263,7 @@ def _preview(stored: StoredThread) -> str:
 
 
 def preview(message: UserMessageThreadItem) -> str:
-    """Return the text of a message, as a list of threads shows it."""
+    """Return the text of a message."""
     return preview_of(message.content)
 
 
