@@ -95,11 +95,10 @@ class Dispatcher(Generic[S]):
         self._in_flight_bytes += size
         release = None if key is None else partial(self._lanes.leave, key)
         context = Context(self._connection, self._connection.session, call.id, release, size)
-        start = partial(self._start, route, params, context)
         if key is None:
-            start()
+            self._start(route, params, context)
         else:
-            self._lanes.enter(key, start)
+            self._lanes.enter(key, partial(self._start, route, params, context))
 
     def fail(self, id_: Id | None, error: RpcError) -> None:
         """Answer with an error."""

@@ -34,6 +34,8 @@ class Outbound:
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
+        # Whether `room` returns at once: an attribute, as every message asks for it.
+        self.has_room = True
         self._closed = False
 
     def set_limit(self, limit: int) -> None:
@@ -50,13 +52,9 @@ class Outbound:
         self._frames.append(frame)
         self._size += len(frame)
         if self._size >= self._limit:
+            self.has_room = False
             self._room.clear()
         self._wake.set()
-
-    @property
-    def has_room(self) -> bool:
-        """Whether `room` would return at once."""
-        return self._room.is_set()
 
     async def room(self) -> None:
         """Wait until the peer has read enough of the queue."""
@@ -66,6 +64,10 @@ class Outbound:
         """Accept no more frames; the writer ends once the queue is empty."""
         self._closed = True
         self._wake.set()
+        self._grant_room()
+
+    def _grant_room(self) -> None:
+        self.has_room = True
         self._room.set()
 
     async def write_to(self, transport: Transport) -> None:
@@ -85,4 +87,4 @@ class Outbound:
                 self._is_sending = False
                 self._size -= size
                 if self._size < self._limit:
-                    self._room.set()
+                    self._grant_room()
