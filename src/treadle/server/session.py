@@ -69,8 +69,8 @@ class ClientSession:
         self.wants_legacy_approvals = False
         # Running commands of the client, by the ids that it chose.
         self.commands: dict[str, ClientCommand] = {}
-        # Tasks that report changed files, by watch id.
-        self.watches: dict[str, asyncio.Task[None]] = {}
+        # Tasks that report changed files, by watch id; null while a watch is being opened.
+        self.watches: dict[str, asyncio.Task[None] | None] = {}
         self._opted_out: frozenset[str] = frozenset()
         self._broadcasts: Subscription | None = None
         self._followed: dict[str, FollowedThread] = {}

@@ -22,7 +22,8 @@ _CHANGES: Final = (
     _MODIFY | _ATTRIB | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF
 )
 _EVENT: Final = struct.Struct("iIII")
-_READ_BYTES: Final = 64 * 1024
+# At most 256 changes; other connections are served before the next ones are read.
+_READ_BYTES: Final = 4 * 1024
 
 
 class Inotify:

@@ -13,14 +13,15 @@ import logging
 import os
 import stat
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from treadle.server.files.inotify import Inotify
-from treadle.server.files.service import readable
+from treadle.server.files.shared_path import Changes, PathSource, PathWatch, SharedPath
 from treadle.support.concurrency.workers import Workers
 from treadle.support.files.writing import SCRATCH
 
@@ -30,43 +31,27 @@ MAX_LOOKS: Final = 8
 """Maximum number of paths examined at once; further ones wait."""
 _LOOKS: Final = 3
 
-OnChange: TypeAlias = Callable[[list[str]], Awaitable[None]]
 # Identifies a file and everything that changes with its content or permissions.
 _Mark: TypeAlias = tuple[int, int, int, int, int]
+# A folder's number and an entry of it, or null for all entries.
+_Place: TypeAlias = tuple[int, str | None]
 
 _TOO_MANY: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM})
 
 logger = logging.getLogger(__name__)
 
 
-class PathWatch(Protocol):
-    """One watched path; every change after its creation is noticed."""
-
-    async def changes(self) -> set[str]:
-        """Wait for an event, and return the changed paths, if any."""
-        ...
-
-    def end(self) -> None:
-        """Release all resources; the watch cannot be used again."""
-        ...
-
-
-async def follow(watch: PathWatch, on_change: OnChange) -> None:
-    """Report changes until cancelled."""
-    while True:
-        if changed := await watch.changes():
-            await on_change(sorted(readable(path) for path in changed))
-
-
 class Watcher:
-    """All watches of a server; they share one kernel queue."""
+    """All watches of a server; they share one kernel queue, and watches of a path its changes."""
 
     def __init__(self, *, polls: bool = sys.platform != "linux") -> None:
         # Threads that examine paths, which may be on slow disks.
         self.workers = Workers("watch", MAX_LOOKS)
         self._polls = polls
+        self._shared: dict[str, SharedPath] = {}
         self._inotify: Inotify | None = None
-        self._listeners: dict[int, set[NotifiedWatch]] = {}
+        # By folder: who waits for changes of an entry, or of any entry.
+        self._listeners: dict[int, dict[str | None, set[NotifiedSource]]] = {}
 
     async def watch(self, path: str) -> PathWatch:
         """Start watching a path.
@@ -74,26 +59,42 @@ class Watcher:
         Raises:
             OSError: the path cannot be examined.
         """
+        shared = self._shared.setdefault(path, SharedPath(path))
+        watch = PathWatch(shared, partial(self._end, shared))
+        shared.watches.add(watch)
+        try:
+            await shared.begin(self._open)
+        except BaseException:
+            watch.end()
+            raise
+        return watch
+
+    def _end(self, shared: SharedPath) -> None:
+        if self._shared.get(shared.path) is shared:
+            del self._shared[shared.path]
+        shared.end()
+
+    async def _open(self, path: str) -> PathSource:
         if not self._polls:
-            watch = NotifiedWatch(self, path)
+            source = NotifiedSource(self, path)
             try:
-                await watch.begin()
+                await source.begin()
             except OSError as error:
-                watch.end()
+                source.end()
                 if error.errno not in _TOO_MANY:
                     raise
                 logger.warning("too many watches", extra={"reason": str(error)})
             except BaseException:
-                watch.end()
+                source.end()
                 raise
             else:
-                return watch
-        polled = PolledWatch(self.workers, path)
+                return source
+        polled = PolledSource(self.workers, path)
         await polled.begin()
         return polled
 
-    def listen(self, watch: NotifiedWatch, folder: str) -> int:
-        """Subscribe a watch to a folder, and return the folder's number."""
+    def listen(self, source: NotifiedSource, folder: str, name: str | None) -> _Place:
+        """Subscribe to an entry of a folder, or to all of them; return what `unlisten` takes."""
         if self._inotify is None:
             self._inotify = Inotify(self._on_change)
         try:
@@ -101,14 +102,18 @@ class Watcher:
         except OSError:
             self._close_if_idle()
             raise
-        self._listeners.setdefault(number, set()).add(watch)
-        return number
+        self._listeners.setdefault(number, {}).setdefault(name, set()).add(source)
+        return number, name
 
-    def unlisten(self, watch: NotifiedWatch, number: int) -> None:
-        """End a watch's subscription to a folder."""
-        listeners = self._listeners.get(number, set())
-        listeners.discard(watch)
-        if not listeners and self._inotify is not None:
+    def unlisten(self, source: NotifiedSource, place: _Place) -> None:
+        """End a subscription."""
+        number, name = place
+        folder = self._listeners.get(number, {})
+        listeners = folder.get(name, set())
+        listeners.discard(source)
+        if not listeners:
+            folder.pop(name, None)
+        if not folder and self._inotify is not None:
             self._listeners.pop(number, None)
             self._inotify.remove(number)
             self._close_if_idle()
@@ -122,12 +127,15 @@ class Watcher:
         if name.startswith(SCRATCH):
             return
         if number >= 0:
-            for watch in self._listeners.get(number, ()):
-                watch.on_change(number, name)
+            folder = self._listeners.get(number, {})
+            names = (name, None) if name else tuple(folder)
+            for source in {each for key in names for each in folder.get(key, ())}:
+                source.on_change(number, name)
             return
         logger.warning("changes were lost")
-        for watch in {each for listeners in self._listeners.values() for each in listeners}:
-            watch.on_loss()
+        folders = self._listeners.values()
+        for source in {each for folder in folders for some in folder.values() for each in some}:
+            source.on_loss()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,24 +174,24 @@ def _identify(path: Path) -> tuple[tuple[int, int] | None, bool]:
     return (status.st_dev, status.st_ino), stat.S_ISDIR(status.st_mode)
 
 
-class NotifiedWatch:
-    """A watch that receives changes from the kernel."""
+class NotifiedSource:
+    """A source that receives changes from the kernel."""
 
     def __init__(self, watcher: Watcher, path: str) -> None:
         self.path = path
+        self._below = path.rstrip("/") + "/"
         self._watcher = watcher
         self._there: tuple[int, int] | None = None
-        # Watched entries by folder number; true if the entry is the path itself.
-        self._names: dict[int, dict[str, bool]] = {}
-        self._inside: int | None = None
-        self._changed: set[str] = set()
+        # What it is subscribed to; true if the entry is the path itself.
+        self._places: dict[_Place, bool] = {}
+        self._changed = Changes(path)
         self._event = asyncio.Event()
 
     async def begin(self) -> None:
         """Subscribe to the folders that the path depends on."""
         await self._resubscribe()
 
-    async def changes(self) -> set[str]:
+    async def collect(self) -> list[str]:
         """Wait for an event, and collect those that follow within `DEBOUNCE_S`."""
         await self._event.wait()
         await asyncio.sleep(DEBOUNCE_S)
@@ -193,11 +201,13 @@ class NotifiedWatch:
             await self._resubscribe()
         except OSError as error:
             logger.warning("cannot watch", extra={"path": self.path, "reason": str(error)})
+        except BaseException:
+            self._event.set()  # another watch of the path collects instead
+            raise
         if self._there != before:
             # The path appeared, vanished or was replaced, perhaps with silently added entries.
             self._changed.add(self.path)
-        changed, self._changed = self._changed, set()
-        return changed
+        return self._changed.take()
 
     async def _resubscribe(self) -> None:
         """Subscribe to the folders that matter now.
@@ -218,20 +228,15 @@ class NotifiedWatch:
 
     def end(self) -> None:
         """End all subscriptions."""
-        self._replace({}, None)
+        self._replace({})
 
     def on_change(self, number: int, name: str) -> None:
         """Handle a change of an entry in a folder, or of the folder itself if the name is empty."""
-        if number == self._inside:
-            self._changed.add(str(Path(self.path, name)) if name else self.path)
-            self._event.set()
-        names = self._names.get(number)
-        if names is None:
-            return
-        if names.get(name):
+        if (number, None) in self._places:
+            self._changed.add(self._below + name if name else self.path)
+        if self._places.get((number, name)):
             self._changed.add(self.path)
-        if not name or name in names:
-            self._event.set()
+        self._event.set()
 
     def on_loss(self) -> None:
         """Handle an overflow of the kernel's queue."""
@@ -240,27 +245,24 @@ class NotifiedWatch:
 
     def _subscribe(self, state: PathState) -> None:
         """Subscribe to exactly the folders that matter now."""
-        names: dict[int, dict[str, bool]] = {}
-        inside: int | None = None
+        places: dict[_Place, bool] = {}
         try:
             for folder, name, is_near in state.names:
-                number = self._watcher.listen(self, folder)
-                names.setdefault(number, {})[name] = is_near
+                places[self._watcher.listen(self, folder, name)] = is_near
             if state.inside is not None:
-                inside = self._watcher.listen(self, state.inside)
+                places[self._watcher.listen(self, state.inside, None)] = False
         finally:
-            self._replace(names, inside)
+            self._replace(places)
 
-    def _replace(self, names: dict[int, dict[str, bool]], inside: int | None) -> None:
-        obsolete = {*self._names, self._inside} - {*names, inside}
-        self._names, self._inside = names, inside
-        for number in obsolete:
-            if number is not None:
-                self._watcher.unlisten(self, number)
+    def _replace(self, places: dict[_Place, bool]) -> None:
+        obsolete = self._places.keys() - places.keys()
+        self._places = places
+        for place in obsolete:
+            self._watcher.unlisten(self, place)
 
 
-class PolledWatch:
-    """A watch that polls."""
+class PolledSource:
+    """A source that polls."""
 
     def __init__(self, workers: Workers, path: str) -> None:
         self.path = path
@@ -271,14 +273,20 @@ class PolledWatch:
         """Record the initial state."""
         self._marks = await self._workers.run(_marks, self.path)
 
-    async def changes(self) -> set[str]:
+    async def collect(self) -> list[str]:
         """Wait for the polling interval, and compare the state."""
         await asyncio.sleep(POLL_S)
         before, self._marks = self._marks, await self._workers.run(_marks, self.path)
-        return {path for path, _ in before.items() ^ self._marks.items()}
+        return await self._workers.run(_differences, self.path, before, self._marks)
 
     def end(self) -> None:
-        """Do nothing: a polled watch holds no resources."""
+        """Do nothing: a polled source holds no resources."""
+
+
+def _differences(path: str, before: dict[str, _Mark], now: dict[str, _Mark]) -> list[str]:
+    changes = Changes(path)
+    changes.update(path for path, _ in before.items() ^ now.items())
+    return changes.take()
 
 
 def _marks(path: str) -> dict[str, _Mark]:

@@ -53,7 +53,8 @@ from treadle.protocol.fs import (
 from treadle.protocol.notifications import FS_CHANGED
 from treadle.server.files import service as files
 from treadle.server.files.base64_text import BadBase64, decode_base64
-from treadle.server.files.watch import PathWatch, follow
+from treadle.server.files.shared_path import PathWatch, follow
+from treadle.server.folders import check_folder
 from treadle.server.session import ClientSession
 from treadle.support.ids import uuid7
 from treadle.support.text.base64_chunks import encode_base64
@@ -65,6 +66,8 @@ R = TypeVar("R")
 
 # The rest of a message holds the envelope of the content.
 MAX_READ_BYTES: Final = MAX_MESSAGE_BYTES // 4 * 3 - 16 * 1024
+MAX_WATCHES: Final = 256
+"""Maximum number of watches of one client."""
 
 
 @router.request(FS_READ_FILE)
@@ -128,15 +131,24 @@ async def fs_copy(ctx: Context[ClientSession], params: FsCopyParams) -> FsCopyRe
 @router.request(FS_WATCH)
 async def fs_watch(ctx: Context[ClientSession], params: FsWatchParams) -> FsWatchResponse:
     """Notify the client of changes until it disconnects."""
+    # A watch examines the folders on the way to its path again after each change.
+    check_folder(params.path, "path")
     path = str(_absolute(params.path))
     session = ctx.session
     watch_id = uuid7() if params.watch_id is None else params.watch_id
     if watch_id in session.watches:
         raise InvalidRequest(f"watchId already exists: {watch_id}", kind="watchExists")
+    if len(session.watches) >= MAX_WATCHES:
+        message = f"too many watches: a client may have at most {MAX_WATCHES}"
+        raise InvalidRequest(message, kind="tooManyWatches", limit=MAX_WATCHES)
+    session.watches[watch_id] = None
     try:
         watch = await session.server.watcher.watch(path)
-    except OSError as error:
-        raise _io_error(error) from error
+    except BaseException as error:
+        del session.watches[watch_id]
+        if isinstance(error, OSError):
+            raise _io_error(error) from error
+        raise
     # Start after the reply: the client must know of the watch before its first change.
     ctx.after_reply(lambda: _follow(ctx, watch_id, watch))
     return FsWatchResponse(path, watch_id)
@@ -159,6 +171,7 @@ def _follow(ctx: Context[ClientSession], watch_id: str, watch: PathWatch) -> Non
 
     task = ctx.connection.spawn(follow(watch, notify), f"watch {watch_id}")
     if task is None:
+        del session.watches[watch_id]
         watch.end()
         return
     session.watches[watch_id] = task

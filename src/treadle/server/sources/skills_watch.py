@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from treadle.engine.project.skills import skill_folders
-from treadle.server.files.watch import PathWatch, Watcher
+from treadle.server.files.shared_path import PathWatch
+from treadle.server.files.watch import Watcher
 from treadle.support.concurrency.tasks import BackgroundTasks
 
 MAX_WATCHED: Final = 512
