@@ -226,7 +226,7 @@ class TestProjects:
 
         assert effective.model == "user"
         ignored = effective.layers[-1]
-        assert ignored.table == {"model": "project"}
+        assert ignored.table == {}
         assert ignored.disabled_reason is not None
         assert f'projects."{workspace.root}".trust_level' in ignored.disabled_reason
 

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from treadle.config.credentials import CredentialStore
 from treadle.config.effective import EffectiveConfig, default_policies
-from treadle.config.file import ConfigError, Overrides, nest, read_toml
+from treadle.config.file import MAX_CONFIG_BYTES, ConfigError, Overrides, nest, read_toml
 from treadle.config.layers import Layer, Merged, absolute_paths, merge
 from treadle.config.planted import Planted
 from treadle.config.project import Project
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 
 SYSTEM_FOLDER: Final = Path("/etc/codex")
 MAX_CACHED: Final = 64
+MAX_PROJECT_FILE_BYTES: Final = 256 * 1024
+"""Maximum size of one configuration file of a project."""
+MAX_PROJECT_BYTES: Final = 1024 * 1024
+"""Maximum size of all configuration files of a project that apply to one folder."""
 
 Stamp: TypeAlias = tuple[int, int, int, int] | None
 Warnings: TypeAlias = list[ConfigWarningNotification]
@@ -61,13 +65,20 @@ class Configuration:
         flags = absolute_paths(nest(overrides.values), Path.cwd())
         self._flags = [Layer(SessionFlagsConfigLayerSource(), flags)] if flags else []
         self._switched: dict[str, bool] = {}
-        self._tables: dict[Path, tuple[Stamp, Table]] = {}
+        self._tables: dict[Path, tuple[Stamp, Table | ConfigError]] = {}
         self._cache: dict[object, EffectiveConfig] = {}
 
     def effective(
-        self, cwd: str | None = None, request: Mapping[str, JsonValue] | None = None
+        self,
+        cwd: str | None = None,
+        request: Mapping[str, JsonValue] | None = None,
+        *,
+        shows_ignored: bool = False,
     ) -> EffectiveConfig:
         """Return the settings in force for a folder and the overrides of a request.
+
+        Files that changed are parsed, so requests that name a folder call this in a worker thread.
+        Ignored layers are empty unless `shows_ignored`.
 
         Raises:
             ConfigError: a file cannot be read, or a value does not fit.
@@ -84,13 +95,16 @@ class Configuration:
         project = (
             None if folder is None else Project(folder, outer, Planted(lambda: self.opened_roots))
         )
-        inner = [] if project is None else self._project_layers(project, warnings)
+        inner = (
+            self._project_layers(project, warnings, shows_ignored=shows_ignored) if project else []
+        )
         layers = [*base, *inner, *self._profile(outer), *self._flags, *overrides]
         if overrides:
             return self._build(layers, project, warnings)
         ignored = tuple(layer.disabled_reason for layer in inner)
         root = project and project.root
-        key = (folder, root, self._stamps(layers), ignored, self._circumstances())
+        state = (self._stamps(layers), ignored, shows_ignored, self._circumstances())
+        key = (folder, root, *state)
         cached = self._cache.get(key)
         if cached is None:
             cached = self._build(layers, project, warnings)
@@ -180,9 +194,21 @@ class Configuration:
         refuse_disallowed(self.requirements(), table)
         return [Layer(SessionFlagsConfigLayerSource(), table)]
 
-    def _project_layers(self, project: Project, warnings: Warnings) -> list[Layer]:
-        layers = []
-        for layer, refused in project.layers(self.home, self._read):
+    def _project_layers(
+        self, project: Project, warnings: Warnings, *, shows_ignored: bool
+    ) -> list[Layer]:
+        layers, room = [], MAX_PROJECT_BYTES
+
+        def read(path: Path) -> Table:
+            nonlocal room
+            stamp = _stamp(path)
+            room -= 0 if stamp is None else stamp[2]
+            if room < 0:
+                limit = f"at most {MAX_PROJECT_BYTES} bytes in the files of one project"
+                raise ConfigError(f"failed to load {path}: expected {limit}", file=path)
+            return self._read(path, MAX_PROJECT_FILE_BYTES)
+
+        for layer, refused in project.layers(self.home, read, reads_ignored=shows_ignored):
             layers.append(layer)
             if refused and layer.disabled_reason is None:
                 warnings.append(keys_refused(layer, refused))
@@ -228,15 +254,23 @@ class Configuration:
             requirements=requirements,
         )
 
-    def _read(self, path: Path) -> Table:
+    def _read(self, path: Path, limit: int = MAX_CONFIG_BYTES) -> Table:
+        """Return the content of a file; it is parsed once until it changes, also if it is invalid.
+
+        Raises:
+            ConfigError: the file cannot be read, or is not TOML.
+        """
         stamp = _stamp(path)
         cached = self._tables.get(path)
         if cached is None or cached[0] != stamp:
-            table = {} if stamp is None else absolute_paths(read_toml(path), path.parent)
+            table = {} if stamp is None else _parse(path, limit)
             if len(self._tables) >= MAX_CACHED:
                 self._tables.clear()
             cached = self._tables[path] = (stamp, table)
-        return cached[1]
+        found = cached[1]
+        if isinstance(found, ConfigError):
+            raise ConfigError(str(found), key=found.key, file=found.file)
+        return found
 
     def _stamps(self, layers: Sequence[Layer]) -> tuple[object, ...]:
         """Return a key that changes whenever one of the files changes."""
@@ -249,6 +283,15 @@ class Configuration:
         has_key = self.credentials.api_key is not None
         has_other = self.credentials.has_variable("ANTHROPIC_API_KEY")
         return has_key, has_other, tuple(sorted(self._switched.items()))
+
+
+def _parse(path: Path, limit: int) -> Table | ConfigError:
+    try:
+        return absolute_paths(read_toml(path, limit), path.parent)
+    except ConfigError as error:
+        if isinstance(error.__cause__, OSError):
+            raise  # the next attempt may succeed, although the file has not changed
+        return ConfigError(str(error), file=error.file)
 
 
 def _stamp(path: Path) -> Stamp:

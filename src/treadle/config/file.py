@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,10 +14,23 @@ from treadle.support.files.reading import read_whole
 
 MAX_CONFIG_BYTES: Final = 1024 * 1024
 """Maximum size of a configuration file, which is parsed while a request waits."""
+MAX_KEY_PARTS: Final = 32
+"""Maximum number of names in a dotted key of a file: the parser takes quadratic time for them."""
 MAX_SETTINGS: Final = 2000
 """Maximum number of settings, tables and list elements in one request."""
 MAX_DEPTH: Final = 64
 """Maximum number of names in a dotted key: tables are merged recursively."""
+
+# What begins a string or a comment, continues a key, or ends one.
+_MARK: Final = re.compile(r"""\"{3}|'{3}|["'#.,=\[\]{}\n]""")
+# What ends a string of each kind, after escapes. A long one may end with two more quotes.
+_ENDS: Final = {
+    '"': re.compile(r'\\.|["\n]'),
+    "'": re.compile(r"['\n]"),
+    '"""': re.compile(r'(?s:\\.)|"{3,5}'),
+    "'''": re.compile(r"'{3,5}"),
+    "#": re.compile(r"\n"),
+}
 
 
 class ConfigError(Exception):
@@ -61,22 +75,47 @@ def _parse_value(text: str) -> JsonValue:
         return text.strip("\"'")
 
 
-def read_toml(path: Path) -> dict[str, JsonValue]:
-    """Read one file; a missing file is an empty table.
+def read_toml(path: Path, limit: int = MAX_CONFIG_BYTES) -> dict[str, JsonValue]:
+    """Read one file of at most `limit` bytes; a missing file is an empty table.
 
     Raises:
         ConfigError: the file cannot be read or is not TOML.
         OSError: the process is out of file descriptors.
     """
     try:
-        return tomllib.loads(read_whole(path, MAX_CONFIG_BYTES).decode())
+        text = read_whole(path, limit).decode()
+        if (parts := longest_key(text)) > MAX_KEY_PARTS:
+            message = f"a key has {parts} parts: expected at most {MAX_KEY_PARTS}"
+            raise ConfigError(f"failed to load {path}: {message}", file=path)
+        return tomllib.loads(text)
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    # ValueError: also a number with too many digits. RecursionError: too many nested values.
+    except (OSError, ValueError, RecursionError) as error:
         if is_shortage(error):
             raise
-        message = f"failed to load {path}: {error}"
+        reason = "nested too deeply" if isinstance(error, RecursionError) else error
+        message = f"failed to load {path}: {reason}"
         raise ConfigError(message, file=path) from error
+
+
+def longest_key(text: str) -> int:
+    """Return an upper limit of the number of parts of each key in a TOML text, in linear time."""
+    if all(line.count(".") < MAX_KEY_PARTS for line in text.split("\n")):
+        return MAX_KEY_PARTS
+    longest, dots, at = 0, 0, 0
+    while (found := _MARK.search(text, at)) is not None:
+        mark, at = found[0], found.end()
+        if mark in _ENDS:
+            ends = (end for end in _ENDS[mark].finditer(text, at) if not end[0].startswith("\\"))
+            end = next(ends, None)
+            at = len(text) if end is None else end.end()
+            is_cut = mark in ('"', "'", "#") and end is not None and end[0] == "\n"
+            dots = 0 if is_cut else dots
+        else:
+            dots = dots + 1 if mark == "." else 0
+            longest = max(longest, dots)
+    return longest + 1
 
 
 def nest(values: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

@@ -110,11 +110,14 @@ class Project:
         self,
         home: Path,
         read: Callable[[Path], Table],
+        *,
+        reads_ignored: bool = False,
     ) -> Iterable[tuple[Layer, list[str]]]:
         """Yield each folder's layer, root first, with the keys that a project may not set.
 
         A layer that a sandboxed command could have made or changed counts only if the user trusts
-        its own folder: commands cannot write the settings of a folder trusted by name.
+        its own folder: commands cannot write the settings of a folder trusted by name. The file of
+        an ignored layer is not even parsed, unless `reads_ignored`: clients can see its content.
         """
         for folder in self.folders():
             dot_codex = folder / FOLDER
@@ -125,7 +128,8 @@ class Project:
             if reason is None and not self.is_trusted_by_name(folder):
                 reason = _why_planted(folder, home, self._planting)
             try:
-                table = read(dot_codex / "config.toml")
+                is_read = reason is None or reads_ignored
+                table = read(dot_codex / "config.toml") if is_read else {}
             except ConfigError:
                 if reason is None:
                     raise

@@ -267,7 +267,8 @@ async def _start(
     size = params.size or _DEFAULT_SIZE
     session.server.threads.services.prepare_sandbox()
     try:
-        effective = session.server.configuration.effective(cwd)
+        read = session.server.configuration.effective
+        effective = await session.file_workers.run(read, cwd)
         confinement, environ, proxy = _execution_context(session, params, cwd, effective)
         command.process = await Process.start(
             session.server.sandbox,

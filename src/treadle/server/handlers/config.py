@@ -54,15 +54,20 @@ def send_warnings(session: ClientSession, effective: EffectiveConfig) -> None:
 
 
 @router.request(CONFIG_READ)
-def config_read(ctx: Context[ClientSession], params: ConfigReadParams) -> ConfigReadResponse:
+async def config_read(ctx: Context[ClientSession], params: ConfigReadParams) -> ConfigReadResponse:
     """Return the settings in force for a folder."""
     check_folder(params.cwd)
+    configuration = ctx.session.server.configuration
     try:
-        effective = ctx.session.server.configuration.effective(params.cwd)
+        return await ctx.session.file_workers.run(_describe, configuration, params)
     except ConfigError as error:
         raise _invalid(error) from error
+
+
+def _describe(configuration: Configuration, params: ConfigReadParams) -> ConfigReadResponse:
     from treadle.config.describe import describe
 
+    effective = configuration.effective(params.cwd, shows_ignored=params.include_layers)
     return describe(effective, with_layers=params.include_layers)
 
 
@@ -110,13 +115,14 @@ def experimental_feature_enablement_set(
 
 
 @router.request(PERMISSION_PROFILE_LIST)
-def permission_profile_list(
+async def permission_profile_list(
     ctx: Context[ClientSession], params: PermissionProfileListParams
 ) -> PermissionProfileListResponse:
     """List the built-in profiles and those of the configuration."""
     check_folder(params.cwd)
+    configuration = ctx.session.server.configuration
     try:
-        effective = ctx.session.server.configuration.effective(params.cwd)
+        effective = await ctx.session.file_workers.run(configuration.effective, params.cwd)
     except ConfigError as error:
         raise _invalid(error) from error
     requirements = effective.requirements

@@ -40,7 +40,8 @@ async def review_start(
     server = ctx.session.server
     thread = server.threads.get(params.thread_id)
     settings = thread.settings
-    effective = server.configuration.effective(settings.cwd)
+    workers = ctx.session.file_workers
+    effective = await workers.run(server.configuration.effective, settings.cwd)
     services = server.threads.services
     services.prepare_sandbox()
     git = ConfinedGit(services.sandbox, services.boundary, settings.cwd, effective.command_limits())

@@ -52,7 +52,8 @@ async def thread_start(
 ) -> ThreadStartResponse:
     """Start a thread and subscribe the client to it."""
     server = ctx.session.server
-    settings, effective = start_settings(server.configuration, params)
+    workers = ctx.session.file_workers
+    settings, effective = await workers.run(start_settings, server.configuration, params)
     send_warnings(ctx.session, effective)
     thread = server.threads.start(
         _for_client(ctx.session, settings),
@@ -129,7 +130,8 @@ async def _load(
     try:
         _check_archived(stored)
         _check_cursor(params, journal.last_seq)
-        settings = stored_settings(server.configuration, stored, params)
+        workers, configuration = session.file_workers, server.configuration
+        settings = await workers.run(stored_settings, configuration, stored, params)
         waits = await server.threads.stored.find_waiting_agents(stored)
         thread = server.threads.load(journal, stored, _for_client(session, settings), waits)
     except BaseException:
@@ -169,10 +171,11 @@ async def _from_history(session: ClientSession, params: ThreadResumeParams) -> L
         dynamic_tools=params.dynamic_tools,
     )
     items = msgspec.to_builtins(params.history or [])
+    settings, _ = await session.file_workers.run(start_settings, server.configuration, start)
     return await start_from(
         server.threads,
         items,
-        _for_client(session, start_settings(server.configuration, start)[0]),
+        _for_client(session, settings),
         describe=partial(_describe, session, start),
     )
 
@@ -182,7 +185,8 @@ async def thread_fork(ctx: Context[ClientSession], params: ThreadForkParams) -> 
     """Copy a thread into a new one and subscribe the client to it."""
     server = ctx.session.server
     source = await server.threads.stored.read(params.thread_id, params.path)
-    settings = stored_settings(server.configuration, source, params)
+    workers = ctx.session.file_workers
+    settings = await workers.run(stored_settings, server.configuration, source, params)
     thread, turns = await fork(
         server.threads,
         source,
