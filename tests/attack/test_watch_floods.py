@@ -1,6 +1,6 @@
 """Watches of files: a limited number, a limited report, and requests are answered in between.
 
-Whoever changes files in a watched folder decides how many changes there are, and a client how many
+A program that changes files decides how many changes there are, and a client how many
 watches there are and whether it reads. No test measures time.
 """
 

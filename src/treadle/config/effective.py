@@ -23,6 +23,7 @@ from treadle.protocol.policy import (
     WorkspaceWriteSandboxPolicy,
 )
 from treadle.protocol.requirements import ConfigRequirements
+from treadle.sandbox.root_limits import roots_fault
 from treadle.support.files.reading import read_regular
 
 if TYPE_CHECKING:
@@ -129,6 +130,9 @@ class EffectiveConfig(ConfigValues, frozen=True, kw_only=True):
                 return ReadOnlySandboxPolicy()
             case "workspace-write":
                 write = self.sandbox_workspace_write or SandboxWorkspaceWrite()
+                key = "sandbox_workspace_write.writable_roots"
+                if (fault := roots_fault(write.writable_roots, key)) is not None:
+                    raise ConfigError(fault, key=key)
                 return WorkspaceWriteSandboxPolicy(
                     exclude_slash_tmp=write.exclude_slash_tmp,
                     exclude_tmpdir_env_var=write.exclude_tmpdir_env_var,

@@ -27,6 +27,7 @@ from treadle.protocol.policy import (
     WorkspaceWriteSandboxPolicy,
 )
 from treadle.protocol.requirements import ConfigRequirements
+from treadle.sandbox.root_limits import roots_fault
 
 if TYPE_CHECKING:
     from treadle.sandbox.network.policy import NetworkPolicy
@@ -129,7 +130,11 @@ def _with_files(policy: SandboxPolicy, name: str, table: Table) -> SandboxPolicy
         return policy
     if not isinstance(policy, WorkspaceWriteSandboxPolicy):
         raise _unenforceable(name, "opens folders without the workspace")
-    return msgspec.structs.replace(policy, writable_roots=[*policy.writable_roots, *roots])
+    roots = [*policy.writable_roots, *roots]
+    key = f"permissions.{name}.filesystem"
+    if (fault := roots_fault(roots, key)) is not None:
+        raise _error(fault)
+    return msgspec.structs.replace(policy, writable_roots=roots)
 
 
 def _with_network(policy: SandboxPolicy, name: str, table: Table) -> SandboxPolicy:

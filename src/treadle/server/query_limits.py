@@ -23,7 +23,7 @@ MAX_INSTRUCTIONS_CHARACTERS: Final = 1024 * 1024
 MAX_METADATA_BYTES: Final = 256 * 1024
 """The size of a client's metadata of a thread: every list of threads repeats it."""
 MAX_WORDS: Final = 32_768
-"""Maximum number of arguments of one command."""
+"""Maximum number of arguments of one command, and of its variables."""
 
 
 def check_term(term: str, path: str = "searchTerm") -> str:

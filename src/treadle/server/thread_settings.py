@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from treadle.config.configuration import Configuration
 from treadle.config.effective import EffectiveConfig
@@ -23,9 +23,17 @@ from treadle.engine.terminals.shell import ShellSettings
 from treadle.engine.tools.dynamic import check_tools
 from treadle.protocol.base import JsonValue
 from treadle.protocol.config import WebSearchToolConfig
+from treadle.protocol.policy import (
+    ReadOnlyAccess,
+    ReadOnlySandboxPolicy,
+    RestrictedReadOnlyAccess,
+    SandboxPolicy,
+    WorkspaceWriteSandboxPolicy,
+)
 from treadle.protocol.settings import ThreadSettingsUpdateParams
 from treadle.protocol.thread import ThreadForkParams, ThreadResumeParams, ThreadStartParams
 from treadle.protocol.turn import TurnStartParams
+from treadle.sandbox.root_limits import roots_fault
 from treadle.server.folders import check_folder
 from treadle.server.query_limits import check_texts
 from treadle.store.records import TurnContext
@@ -109,10 +117,12 @@ def check_turn(
 
     Raises:
         ConfigError: an override is not allowed.
-        InvalidInput: a text is too long, or the path of its folder too long or too deep.
+        InvalidInput: a text is too long, its folder is too long or too deep, or its policy names too
+            many folders.
     """
     check_folder(params.cwd)
     check_texts(params)
+    check_policy(params.sandbox_policy)
     refuse_disallowed(
         configuration.requirements(),
         {
@@ -121,6 +131,28 @@ def check_turn(
             "sandbox_mode": mode_of(params.sandbox_policy),
         },
     )
+
+
+def check_policy(policy: SandboxPolicy | None) -> None:
+    """Check the number and depth of the folders in a policy before any of them is examined.
+
+    Raises:
+        InvalidInput: there are too many, or one of them is too long or too deep.
+    """
+    access: ReadOnlyAccess | UnsetType | None = None
+    field = "access"
+    if isinstance(policy, WorkspaceWriteSandboxPolicy):
+        _check_roots(policy.writable_roots, "sandboxPolicy.writableRoots")
+        access, field = policy.read_only_access, "readOnlyAccess"
+    elif isinstance(policy, ReadOnlySandboxPolicy):
+        access = policy.access
+    if isinstance(access, RestrictedReadOnlyAccess):
+        _check_roots(access.readable_roots, f"sandboxPolicy.{field}.readableRoots")
+
+
+def _check_roots(roots: Sequence[str] | None, field: str) -> None:
+    if (fault := roots_fault(roots or (), field)) is not None:
+        raise InvalidInput(field, fault)
 
 
 def turn_profile(

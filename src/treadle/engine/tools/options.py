@@ -20,6 +20,7 @@ from treadle.protocol.permission import (
     FileSystemSandboxEntry,
     PathFileSystemPath,
 )
+from treadle.sandbox.root_limits import roots_fault
 
 if TYPE_CHECKING:
     from treadle.engine.settings import RunSettings
@@ -42,10 +43,17 @@ class _Files(msgspec.Struct, forbid_unknown_fields=True):
     entries: list[_Entry] | None = None
 
     def paths(self, access: FileSystemAccessMode, cwd: str) -> list[str]:
-        """The requested paths, absolute and without links."""
+        """The requested paths, absolute and without links.
+
+        Raises:
+            ToolRefused: there are too many, or one of them is too long or too deep.
+        """
         named = self.read if access == "read" else self.write
         entries = [entry.path.path for entry in self.entries or () if entry.access == access]
-        return absolute([*(named or ()), *entries], cwd)
+        paths = [*(named or ()), *entries]
+        if (fault := roots_fault(paths, f"file_system.{access}")) is not None:
+            raise ToolRefused(fault)
+        return absolute(paths, cwd)
 
 
 class NetworkOption(msgspec.Struct, forbid_unknown_fields=True):

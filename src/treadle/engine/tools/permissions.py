@@ -38,6 +38,7 @@ from treadle.protocol.permission import (
 )
 from treadle.protocol.policy import AskForApproval
 from treadle.protocol.server_requests import ITEM_PERMISSIONS_REQUEST_APPROVAL
+from treadle.sandbox.root_limits import MAX_ROOTS, roots_fault
 
 if TYPE_CHECKING:
     from treadle.engine.thread import LoadedThread
@@ -231,7 +232,10 @@ def _granted_paths(
         for entry in granted.entries or ()
         if entry.access == access and isinstance(entry.path, PathFileSystemPath)
     ]
-    return list(dict.fromkeys(absolute([*(named or ()), *entries], cwd)))
+    # An answer can only narrow a request, so paths beyond the limit are not granted.
+    paths = list(dict.fromkeys([*(named or ()), *entries]))
+    paths = [path for path in paths[:MAX_ROOTS] if roots_fault([path], access) is None]
+    return list(dict.fromkeys(absolute(paths, cwd)))
 
 
 def _within(paths: Iterable[str], roots: Iterable[str]) -> list[str]:

@@ -22,7 +22,6 @@ from treadle.sandbox.paths import (
     between,
     find_program,
     is_out_of_reach,
-    is_within,
     open_place,
     parents,
 )
@@ -212,19 +211,19 @@ class _Mounts:
             for root in confinement.writable
             if root.path == "/" or (Path(root.path).exists() and _can_guard(root.path))
         ]
-        tops = [root.path for root in roots]
+        tops = dict.fromkeys(root.path for root in roots)
         rules = dict.fromkeys((path for path in tops if path != "/"), "open")
         kept = [path for root in roots for path in root.read_only]
-        for path in map(_keepable, (*kept, *confinement.protected)):
-            if any(is_within(path, top) for top in tops) and _is_there(path, held):
-                rules[path] = "cover" if _may_vanish(path, held) else "close"
+        for path in dict.fromkeys(map(_keepable, (*kept, *confinement.protected))):
+            if any(place in tops for place in (path, *parents(path))) and _is_there(path, held):
+                rules[path] = "cover" if _may_vanish(path, held[-1:]) else "close"
         rules |= {path: "hide" for path in confinement.denied if Path(path).exists()}
         # A folder above a mount could be renamed and replaced.
         anchors = (
             anchor
             for path in rules
-            for top in tops
-            if path != top and is_within(path, top)
+            for top in parents(path)
+            if top in tops
             for anchor in between(top, path)
         )
         return {anchor: "open" for anchor in anchors if _is_open(anchor, rules)} | rules

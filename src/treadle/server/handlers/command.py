@@ -231,6 +231,7 @@ def command_exec_terminate(
 
 def _check(params: CommandExecParams) -> None:
     check_count(params.command, "command", MAX_WORDS)
+    check_count([*(params.env or ())], "env", MAX_WORDS)
     if not params.command:
         raise InvalidRequest("command must not be empty", kind="invalidParams", path="command")
     if params.size is not None and not params.tty:
