@@ -9,9 +9,10 @@ from typing import Final, TypeAlias
 import msgspec
 
 from treadle.engine.approvals.permission import CommandRequest
-from treadle.engine.patch.work import OMITTED
+from treadle.engine.patch.work import Draft
 from treadle.protocol.base import JsonValue
 from treadle.protocol.item import FileUpdateChange, UpdatePatchChangeKind
+from treadle.sandbox.policy import Confinement
 
 Details: TypeAlias = Mapping[str, JsonValue]
 
@@ -27,10 +28,21 @@ def details_of_command(request: CommandRequest, *, is_free: bool) -> Details:
     }
 
 
-def details_of_edits(changes: Sequence[FileUpdateChange]) -> Details:
-    """Return the changes to each file."""
-    is_cut = any(change.diff.startswith(OMITTED) for change in changes)
-    return {"changes": msgspec.to_builtins(list(changes)), IS_CUT: is_cut}
+def details_of_edits(patch: Draft, bounds: Confinement) -> Details:
+    """Return the changes to each file, and the whole content of those that move out of bounds."""
+    return {
+        "changes": msgspec.to_builtins(patch.judged()),
+        "movedContents": {
+            path: text for path, text in patch.moved().items() if not bounds.may_write(path)
+        },
+        IS_CUT: patch.is_cut(),
+    }
+
+
+def links_in(patch: Draft) -> str | None:
+    """Return where the links among the paths of a patch lead; `None` if there are none."""
+    lines = [f"{named} leads through a link to {found}" for named, found in patch.redirected()]
+    return "; ".join(lines) or None
 
 
 def touched(changes: Sequence[FileUpdateChange]) -> list[str]:

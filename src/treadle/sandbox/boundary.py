@@ -76,6 +76,13 @@ class Boundary:
             found = find_program(name, cwd="/", path=trusted) if trusted else None
         return found is not None and self._is_safe(found, confinement)
 
+    def is_protected(self, path: str, confinement: Confinement, *, top: str) -> bool:
+        """Return whether no command can have created, changed or redirected a path below `top`.
+
+        `top` itself may be writable: names such as `.git` directly in it are not.
+        """
+        return self._is_safe(path, confinement, above=top)
+
     def _is_trusted(self, folder: str, confinement: Confinement) -> bool:
         if not folder.startswith("/") or not self._is_safe(folder, confinement):
             return False
@@ -83,10 +90,11 @@ class Boundary:
             return False
         return self._opened is None or not self._opened.may_have_filled(real(folder))
 
-    def _is_safe(self, path: str, confinement: Confinement) -> bool:
+    def _is_safe(self, path: str, confinement: Confinement, *, above: str | None = None) -> bool:
         """Return whether no command can have redirected a path, by a link or a replacement."""
         opened = self._opened
         return not any(
-            confinement.is_open(place) or (opened is not None and opened.may_have_made(place))
+            confinement.is_open(place)
+            or (opened is not None and opened.may_have_made(place, above=above))
             for place in (*links(path), real(path))
         )

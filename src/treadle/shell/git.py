@@ -1,8 +1,8 @@
 """The read-only sub-commands of git, and their options.
 
 git reads the settings of the repository, and some of them name programs: a file system monitor, a
-filter, an external diff. The reference calls these commands safe nevertheless, and so do we: a
-command in the sandbox cannot write those settings. Options that start such a program are left
+filter, an external diff. The reference calls these commands safe nevertheless, and so do we inside
+the sandbox (`is_known_safe` has the parameter `trusts_repository` for the rest). Options that start such a program are left
 out, and so are formats that verify signatures.
 """
 

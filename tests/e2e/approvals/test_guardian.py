@@ -12,15 +12,16 @@ import pytest
 from tests.harness.scripted import client_of, playing
 from tests.harness.threads import EPILOGUE, Client, outline, params_of
 from treadle.engine.approvals.guardian import TOO_LARGE
-from treadle.engine.patch.work import OMITTED
+from treadle.engine.patch.work import draft
 from treadle.engine.reviewed import IS_CUT, details_of_edits
 from treadle.model.base import ModelRequest
 from treadle.model.scripted.model import ScriptedModel, calls, fails, usage, waits_for
 from treadle.model.scripted.script import Response
 from treadle.protocol.approval import CommandGuardianApprovalReviewAction
 from treadle.protocol.base import JsonValue
-from treadle.protocol.item import AddPatchChangeKind, FileUpdateChange
+from treadle.sandbox.policy import UNRESTRICTED
 from treadle.server.server import Server
+from treadle.support.concurrency.workers import Workers
 
 REVIEWED: JsonValue = {"approvalPolicy": "on-request", "approvalsReviewer": "auto_review"}
 STARTED = "item/autoApprovalReview/started"
@@ -220,10 +221,18 @@ async def test_omitted_parts_of_the_conversation_are_marked(
     assert "[... 6007 characters omitted ...]" in text
 
 
-def test_a_patch_without_a_diff_counts_as_truncated() -> None:
-    change = FileUpdateChange(f"{OMITTED} 5 characters.\n", AddPatchChangeKind(), "/a")
+@pytest.mark.parametrize("action", ["add", "delete"])
+async def test_a_patch_without_a_diff_counts_as_truncated(tmp_path: Path, action: str) -> None:
+    line = "x" * 80
+    (tmp_path / "a").write_text(f"{line}\n" * 20_000)
+    text = (
+        "*** Delete File: a" if action == "delete" else "*** Add File: b\n" + f"+{line}\n" * 20_000
+    )
+    patch = await draft(
+        Workers("test", 1), f"*** Begin Patch\n{text.strip()}\n*** End Patch", str(tmp_path)
+    )
 
-    assert details_of_edits([change])[IS_CUT] is True
+    assert details_of_edits(patch, UNRESTRICTED)[IS_CUT] is True
 
 
 async def test_text_from_others_cannot_pass_for_the_users(

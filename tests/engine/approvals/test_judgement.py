@@ -34,6 +34,7 @@ READ, WRITE = ReadOnlySandboxPolicy(), WorkspaceWriteSandboxPolicy()
 FULL = DangerFullAccessSandboxPolicy()
 TOUCH = ["/bin/bash", "-lc", "touch a"]
 LIST = ["/bin/bash", "-lc", "ls"]
+STATUS = ["/bin/bash", "-lc", "git status"]
 REMOVE = ["/bin/bash", "-lc", "rm -rf /"]
 RESET = ["/bin/bash", "-lc", "git reset --hard"]
 SHOWN = "`/bin/bash -lc 'rm -rf /'`"
@@ -62,7 +63,11 @@ class Ruled:
         (TOUCH, "on-request", READ, False, Allowed("policy on-request")),
         (TOUCH, "on-failure", READ, False, Allowed("policy on-failure")),
         (TOUCH, "untrusted", WRITE, False, NeedsApproval("policy untrusted")),
-        (LIST, "untrusted", WRITE, False, Allowed("known to be safe")),
+        (LIST, "untrusted", WRITE, False, Allowed("known to be safe", by_text=True)),
+        (LIST, "on-request", WRITE, False, Allowed("known to be safe")),
+        (STATUS, "untrusted", WRITE, False, Allowed("known to be safe", by_text=True)),
+        (STATUS, "untrusted", FULL, False, NeedsApproval("policy untrusted")),
+        (STATUS, "on-request", FULL, False, Allowed("policy on-request")),
         (LIST, "untrusted", WRITE, True, NeedsApproval("policy untrusted")),
         (TOUCH, "on-request", WRITE, True, NeedsApproval("requests more permissions")),
         (TOUCH, "on-request", FULL, True, Allowed("policy on-request")),

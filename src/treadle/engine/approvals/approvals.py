@@ -33,8 +33,12 @@ from treadle.engine.commands.rules import (
 )
 from treadle.engine.errors import TurnCancelled
 from treadle.engine.events.server_requests import ServerRequestRefused
-from treadle.engine.reviewed import Details, details_of_command, details_of_edits, touched
-from treadle.engine.terminals.unconfined_commands import permit_approved, permit_by_rule
+from treadle.engine.reviewed import Details, details_of_command, details_of_edits, links_in, touched
+from treadle.engine.terminals.unconfined_commands import (
+    permit_approved,
+    permit_by_rule,
+    permit_reading,
+)
 from treadle.protocol import notifications as n
 from treadle.protocol.approval import (
     AcceptWithExecpolicyAmendment,
@@ -49,7 +53,6 @@ from treadle.protocol.approval import (
     GuardianApprovalReviewAction,
 )
 from treadle.protocol.error import WarningNotification
-from treadle.protocol.item import FileUpdateChange
 from treadle.protocol.permission import AdditionalPermissionProfile, GrantedPermissionProfile
 from treadle.protocol.server_requests import (
     ITEM_COMMAND_EXECUTION_REQUEST_APPROVAL,
@@ -63,6 +66,7 @@ if TYPE_CHECKING:
     from treadle.engine.approvals.guardian import FindConversation, Guardian
     from treadle.engine.approvals.network import HostApprovals
     from treadle.engine.conversation.model_context import ModelContext
+    from treadle.engine.patch.work import Draft
     from treadle.engine.state import ThreadState
     from treadle.engine.turn import ActiveTurn
 
@@ -152,14 +156,28 @@ class Approvals:
             if turn.reviews_all:
                 is_free = leaves_sandbox or usual.is_unrestricted
                 await self._review_command(turn, request, before, is_free=is_free)
-            if leaves_sandbox:
-                return permit_by_rule(self._thread, turn, request, usual)
-            return Permission(usual, was_asked=False)
+            return self._permit(turn, request, usual, judgement, leaves_sandbox=leaves_sandbox)
         if not is_known or turn.reviews_all:
             await self._ask_command(turn, request, rules, judgement.reason, before=before)
         if request.escalated:
             return permit_approved(self._thread, turn, request, usual)
         return Permission(wider, was_asked=True)
+
+    def _permit(
+        self,
+        turn: ActiveTurn,
+        request: CommandRequest,
+        usual: Confinement,
+        judgement: Allowed,
+        *,
+        leaves_sandbox: bool,
+    ) -> Permission:
+        """Permit a command for which no approval was requested."""
+        if leaves_sandbox:
+            return permit_by_rule(self._thread, turn, request, usual)
+        if judgement.by_text:
+            return permit_reading(self._thread, turn, usual)
+        return Permission(usual, was_asked=False)
 
     def has_pending_retry(self, turn: ActiveTurn, request: CommandRequest) -> bool:
         """Whether an earlier server process requested a retry of this command."""
@@ -188,7 +206,7 @@ class Approvals:
         self,
         turn: ActiveTurn,
         call_id: str,
-        changes: Sequence[FileUpdateChange],
+        patch: Draft,
         cwd: str,
         *,
         before: Callable[[], None],
@@ -202,7 +220,7 @@ class Approvals:
         """
         settings = self._thread.settings_of(turn)
         bounds = self._confine(turn)
-        paths = touched(changes)
+        paths = touched(patch.judged())
         judgement = judge_edit(
             settings.approval_policy,
             settings.sandbox,
@@ -215,7 +233,7 @@ class Approvals:
         if isinstance(judgement, Forbidden):
             raise Denied(judgement.reason)
         action = ApplyPatchGuardianApprovalReviewAction(cwd, list(paths))
-        details = details_of_edits(changes)
+        details = details_of_edits(patch, bounds)
         if isinstance(judgement, Allowed) or is_known:
             return turn.reviews_all and await self.reviewed(
                 turn, call_id, action, None, before, details=details
@@ -225,10 +243,9 @@ class Approvals:
             started_at_ms=turn.clock(),
             thread_id=turn.thread_id,
             turn_id=turn.id,
-            reason=judgement.reason,
+            reason=judgement.reason or links_in(patch),
         )
-        why = judgement.reason
-        if not await self.reviewed(turn, call_id, action, why, before, details=details):
+        if not await self.reviewed(turn, call_id, action, params.reason, before, details=details):
             await self._ask_files(turn, params, paths, before)
         return True
 

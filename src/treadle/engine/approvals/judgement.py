@@ -26,6 +26,8 @@ class Allowed:
 
     by: str
     is_free: bool = False
+    # Allowed only because of what its text names: the programs have to be those of the user.
+    by_text: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +112,9 @@ def judge_command(
         # Where no approval can be requested, only forced removal of files is forbidden.
         if isinstance(judgement, NeedsApproval) or is_forced_removal(argv):
             return judgement
-    if is_known_safe(argv) and not wants_more:
-        return Allowed("known to be safe")
+    # Outside a sandbox, the settings of a repository could name any program.
+    if is_known_safe(argv, trusts_repository=not is_open) and not wants_more:
+        return Allowed("known to be safe", by_text=policy == "untrusted")
     if policy == "untrusted":
         return NeedsApproval("policy untrusted")
     if not wants_more:

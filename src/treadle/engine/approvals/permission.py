@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import msgspec
@@ -39,10 +39,13 @@ class Permission:
 
     confinement: Confinement
     was_asked: bool
-    # Set for a command that runs outside the sandbox although no user checked which programs its
-    # names resolve to: `PATH` and similar variables without folders that commands can write.
-    # Its shell reads no start-up files, which could change these variables.
+    # Set for a command that runs, outside the sandbox or unasked, although no user checked which
+    # programs its names resolve to: `PATH` and similar variables without folders that commands can
+    # write. Its shell reads no start-up files, which could change these variables.
     search_paths: Mapping[str, str] | None = None
+    # Variables of a command that leaves the sandbox in which others run: their files must not
+    # choose what it starts.
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 class Denied(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -22,11 +23,16 @@ from treadle.protocol.item import (
     FileUpdateChange,
     UpdatePatchChangeKind,
 )
+from treadle.sandbox.paths import real
 from treadle.support.concurrency.workers import Workers
 
 _CONTEXT: Final = 1
 # How often a patch is planned while another program changes the same files.
 _ATTEMPTS: Final = 3
+CHANGED: Final = (
+    "a file has changed since the patch was shown for approval; nothing was changed: read the "
+    "file again and send a patch for what it contains now"
+)
 OMITTED: Final = "The diff is not shown: it is longer than"
 """The start of the text that replaces a long diff."""
 
@@ -52,6 +58,34 @@ class Draft:
             kind = change.kind if target is None else UpdatePatchChangeKind(target)
             judged.append(msgspec.structs.replace(change, path=path, kind=kind))
         return judged
+
+    def is_cut(self) -> bool:
+        """Whether a change is not shown completely."""
+        shown = {change.path: change.diff for change in self.changes}
+        return any(
+            shown[edit.path].startswith(OMITTED)
+            or (edit.kind == "delete" and bool(edit.old) and not shown[edit.path])
+            for edit in self.edits
+        )
+
+    def moved(self) -> dict[str, str]:
+        """The whole content of each moved file, of which a diff shows only a part."""
+        return {
+            target: decode(edit.new)
+            for edit, (_, target) in zip(self.edits, self.paths, strict=True)
+            if target is not None
+        }
+
+    def redirected(self) -> list[tuple[str, str]]:
+        """The paths that lead elsewhere through a link below the working folder, and where to."""
+        top = real(self.cwd)
+        return [
+            (named, found)
+            for edit, pair in zip(self.edits, self.paths, strict=True)
+            for named, found in zip((edit.path, edit.move_path), pair, strict=True)
+            if named is not None and found is not None
+            if found != os.path.normpath(os.path.join(top, os.path.relpath(named, self.cwd)))  # noqa: PTH118 - pathlib keeps `..`
+        ]
 
     def keys(self) -> list[str]:
         """The files to lock while the patch is applied."""
@@ -82,16 +116,19 @@ async def draft(workers: Workers, text: str, cwd: str) -> Draft:
 
 
 async def apply(
-    workers: Workers, patch: Draft, diff: TurnDiff, cwd: str
+    workers: Workers, patch: Draft, diff: TurnDiff, cwd: str, *, was_asked: bool = False
 ) -> Applied | PatchError | EditFailed:
     """Apply a patch and add it to the diff of the turn; a failure changes nothing.
+
+    An approval covers what was shown: if it `was_asked` for, a file that changed since is a failure
+    unless the edits remain the same.
 
     A cancelled caller returns at once if no file was changed, and none is changed later. Once files
     are being changed, it waits for the end: a few renames. The caller publishes the result and then
     raises `CancelledError` if `asyncio.current_task` is being cancelled.
     """
     effort = Effort()
-    future = await workers.start(_apply, patch, diff, cwd, effort)
+    future = await workers.start(_apply, patch, diff, cwd, effort, was_asked)
     try:
         await asyncio.wait([future])
     except asyncio.CancelledError:
@@ -135,7 +172,13 @@ def _read(text: str) -> list[Operation]:
     return operations
 
 
-def _apply(patch: Draft, diff: TurnDiff, cwd: str, effort: Effort) -> Applied:
+def _apply(
+    patch: Draft,
+    diff: TurnDiff,
+    cwd: str,
+    effort: Effort,
+    was_asked: bool,  # noqa: FBT001 - workers pass positional arguments
+) -> Applied:
     edits, changes = patch.edits, patch.changes
     for _ in range(_ATTEMPTS):
         try:
@@ -145,6 +188,8 @@ def _apply(patch: Draft, diff: TurnDiff, cwd: str, effort: Effort) -> Applied:
             effort.restart()
             edits = plan(patch.operations, patch.cwd, read_file, effort)
             changes = _changes(edits)
+            if was_asked and not _is_same(patch, edits, changes):
+                raise EditFailed(CHANGED) from None
             effort.restart()
             continue
         diff.add(changed)
@@ -152,6 +197,36 @@ def _apply(patch: Draft, diff: TurnDiff, cwd: str, effort: Effort) -> Applied:
     raise EditFailed(
         "another program is changing these files at the same time; nothing was changed"
     )
+
+
+def _is_same(patch: Draft, edits: Sequence[FileEdit], changes: Sequence[FileUpdateChange]) -> bool:
+    """Whether edits do what was shown for approval.
+
+    An update in place changes the lines that its diff shows, wherever they are now. A move or a
+    deletion also concerns the lines that no diff shows.
+    """
+    return all(
+        now == before
+        or (
+            (before.kind, before.move_path) == ("update", None)
+            and not patch.is_cut()
+            and _changed_lines(before_shown.diff) == _changed_lines(now_shown.diff)
+        )
+        for (before, before_shown), (now, now_shown) in zip(
+            _by_path(patch.edits, patch.changes), _by_path(edits, changes), strict=True
+        )
+    )
+
+
+def _by_path(
+    edits: Sequence[FileEdit], changes: Sequence[FileUpdateChange]
+) -> list[tuple[FileEdit, FileUpdateChange]]:
+    shown = {change.path: change for change in changes}
+    return [(edit, shown[edit.path]) for edit in edits]
+
+
+def _changed_lines(diff: str) -> list[str]:
+    return [line for line in diff.split("\n") if line.startswith(("+", "-"))]
 
 
 def _changes(edits: Sequence[FileEdit]) -> list[FileUpdateChange]:

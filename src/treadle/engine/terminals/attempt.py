@@ -158,6 +158,7 @@ class CommandAttempt:
             if permission.search_paths is not None:
                 argv, env = without_startup_files(argv, env)
                 env |= permission.search_paths
+            env |= permission.variables
             await self._thread.terminals.launch(
                 run,
                 argv,

@@ -8,9 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from treadle.engine.approvals.permission import CommandRequest, Permission
+from treadle.engine.terminals.git_repository import (
+    is_planted,
+    may_become_planted,
+    stays_in_folder,
+    uses_git,
+    without_bare_repositories,
+)
 from treadle.engine.terminals.shell import allowed, reads_startup_files
-from treadle.sandbox.paths import find_program
-from treadle.sandbox.policy import UNRESTRICTED, Confinement
+from treadle.sandbox.paths import find_program, real
+from treadle.sandbox.policy import UNRESTRICTED, Confinement, WritableRoot
 from treadle.shell.safe import is_known_safe
 from treadle.shell.scripts import commands_of, script_of
 
@@ -61,8 +68,17 @@ def permit_by_rule(
         _is_found(name, path) and trusts(name, path, usual, cwd=cwd) for name in names
     ):
         return Permission(usual, was_asked=False)
+    if uses_git(commands) and (
+        cwd is None
+        or not all(map(stays_in_folder, commands))
+        or is_planted(thread.services.boundary, usual, cwd)
+    ):
+        return Permission(usual, was_asked=False)
     return Permission(
-        UNRESTRICTED, was_asked=False, search_paths=_trusted_search_paths(thread, environ, usual)
+        UNRESTRICTED,
+        was_asked=False,
+        search_paths=_trusted_search_paths(thread, environ, usual),
+        variables=without_bare_repositories(environ),
     )
 
 
@@ -72,12 +88,34 @@ def permit_approved(
     """Permit an approved command to run outside the sandbox.
 
     A command that only reads may have been approved by its text alone, perhaps by a program. Its
-    names must not resolve to a program that another command has planted.
+    names must not resolve to a program that another command has planted, and git must not read
+    settings that one has planted: where it can have done so, git reads in the sandbox.
     """
-    search_paths = None
-    if not usual.is_unrestricted and is_known_safe(request.argv):
-        search_paths = _trusted_search_paths(thread, _environ(thread, turn), usual)
-    return Permission(UNRESTRICTED, was_asked=True, search_paths=search_paths)
+    if usual.is_unrestricted:
+        return Permission(UNRESTRICTED, was_asked=True)
+    environ, search_paths = _environ(thread, turn), None
+    if is_known_safe(request.argv):
+        boundary = thread.services.boundary
+        is_git = not is_known_safe(request.argv, trusts_repository=False)
+        if is_git and may_become_planted(boundary, usual, request.cwd):
+            return Permission(usual, was_asked=True)
+        search_paths = _trusted_search_paths(thread, environ, usual)
+    variables = without_bare_repositories(environ)
+    return Permission(UNRESTRICTED, was_asked=True, search_paths=search_paths, variables=variables)
+
+
+def permit_reading(thread: ThreadState, turn: ActiveTurn, usual: Confinement) -> Permission:
+    """Permit a command that needs no approval because its text shows that it only reads.
+
+    Its names must not resolve to programs of the workspace, with or without a sandbox.
+    """
+    # What the workspace contains may be a repository's, whether commands may write there or not.
+    workspace = WritableRoot(real(thread.settings_of(turn).cwd))
+    bounds = Confinement(writable=(*usual.writable, workspace))
+    environ = _environ(thread, turn)
+    # A workspace can contain the whole system, as in a container.
+    search_paths = _trusted_search_paths(thread, environ, bounds, otherwise=os.defpath)
+    return Permission(usual, was_asked=False, search_paths=search_paths)
 
 
 def _environ(thread: ThreadState, turn: ActiveTurn) -> dict[str, str]:
@@ -92,10 +130,14 @@ def _is_found(name: str, path: str) -> bool:
 
 
 def _trusted_search_paths(
-    thread: ThreadState, environ: Mapping[str, str], usual: Confinement
+    thread: ThreadState,
+    environ: Mapping[str, str],
+    usual: Confinement,
+    *,
+    otherwise: str = _NOWHERE,
 ) -> Mapping[str, str]:
     """The variables of `_SEARCH_PATHS`, without folders that commands can write."""
     values = {"PATH": os.defpath, **{key: environ[key] for key in _SEARCH_PATHS if key in environ}}
     boundary = thread.services.boundary
     trusted = {name: boundary.trusted_path(value, usual) for name, value in values.items()}
-    return {**trusted, "PATH": trusted["PATH"] or _NOWHERE}
+    return {**trusted, "PATH": trusted["PATH"] or otherwise}

@@ -129,14 +129,14 @@ async def apply_patch(
         raise ToolRefused(f"apply_patch verification failed: {error}") from error
     if not patch.edits:
         raise ToolRefused("patch rejected: empty patch")
-    await _approve(thread, turn, call_id, patch)
+    was_asked = await _approve(thread, turn, call_id, patch)
     turn.start_item(_item(call_id, patch.changes, "inProgress"))
     folder = thread.settings_of(turn).cwd
     try:
         # Diffs are published in order, and no other patch changes these files meanwhile.
         async with turn.diff.lock, shared.files.hold(patch.keys()):
             turn.check_storable()
-            outcome = await apply(shared.workers, patch, turn.diff, folder)
+            outcome = await apply(shared.workers, patch, turn.diff, folder, was_asked=was_asked)
             _publish(turn, call_id, patch, outcome)
     except CancelledError:
         turn.complete_item(_item(call_id, patch.changes, "failed"))
@@ -158,15 +158,15 @@ def _publish(turn: ActiveTurn, call_id: str, patch: Draft, outcome: Applied | Ex
         turn.log.publish(n.TURN_DIFF_UPDATED, params)
 
 
-async def _approve(thread: LoadedThread, turn: ActiveTurn, call_id: str, patch: Draft) -> None:
-    """Request approval of the edits, judged by the resolved paths."""
+async def _approve(thread: LoadedThread, turn: ActiveTurn, call_id: str, patch: Draft) -> bool:
+    """Request approval of the edits, judged by the resolved paths; return whether it was needed."""
     cwd = thread.settings_of(turn).cwd
 
     def show() -> None:
         turn.start_item(_item(call_id, patch.changes, "inProgress"))
 
     try:
-        await thread.approvals.file_change(turn, call_id, patch.judged(), cwd, before=show)
+        return await thread.approvals.file_change(turn, call_id, patch, cwd, before=show)
     except (Denied, ApprovalUnavailable, TurnCancelled, CancelledError) as refusal:
         if call_id in turn.open_items:
             turn.complete_item(_item(call_id, patch.changes, "declined"))
