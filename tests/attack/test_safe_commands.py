@@ -106,6 +106,11 @@ printf "%B" x
 printf '%' PATH
 # Zsh: subscripts, flags of expansions, groups, pagers, globs, assigned streams
 echo $x[PATH=0]
+echo $#path['$(touch made)']
+echo $#path[PATH=0]
+echo "$#path"
+echo $HOME:F:'$(touch made)':h
+echo "$1:F:x:h"
 echo "$x[1]"
 uniq a $=x
 cat $~x

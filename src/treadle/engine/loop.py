@@ -16,6 +16,7 @@ from treadle.engine.conversation.compaction import without_older_half
 from treadle.engine.conversation.input import message
 from treadle.engine.conversation.items import ItemStream, text_of
 from treadle.engine.conversation.request import request_of
+from treadle.engine.conversation.sources import without_sources, written_by
 from treadle.engine.ending import Step, end_turn, take_input
 from treadle.engine.errors import TurnCancelled
 from treadle.engine.tools.call_limits import limit_call
@@ -185,7 +186,9 @@ class AgentLoop:
             "The last message does not match the required JSON Schema. Send only a corrected "
             "version of it:"
         )
-        self._thread.context.remember(self._turn, message("user", "\n".join([prompt, *errors])))
+        asked = message("user", "\n".join([prompt, *errors]))
+        # The errors quote what the model wrote.
+        self._thread.context.remember(self._turn, written_by("server", asked))
         return True
 
     async def _compact(self) -> None:
@@ -205,7 +208,10 @@ class AgentLoop:
         """Ask the model for a summary; without its older half if the history does not fit."""
         request = replace(
             self._request(),
-            input=[*history, message("user", instructions.COMPACTION_REQUEST)],
+            input=[
+                *without_sources(history),
+                message("user", instructions.COMPACTION_REQUEST),
+            ],
             tools=(),
             parallel_tool_calls=False,
             output_schema=None,

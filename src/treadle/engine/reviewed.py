@@ -11,7 +11,11 @@ import msgspec
 from treadle.engine.approvals.permission import CommandRequest
 from treadle.engine.patch.work import Draft
 from treadle.protocol.base import JsonValue
-from treadle.protocol.item import FileUpdateChange, UpdatePatchChangeKind
+from treadle.protocol.item import (
+    CommandExecutionThreadItem,
+    FileUpdateChange,
+    UpdatePatchChangeKind,
+)
 from treadle.sandbox.policy import Confinement
 
 Details: TypeAlias = Mapping[str, JsonValue]
@@ -25,6 +29,16 @@ def details_of_command(request: CommandRequest, *, is_free: bool) -> Details:
     return {
         "runsOutsideTheSandbox": is_free,
         "additionalPermissions": msgspec.to_builtins(request.additional),
+    }
+
+
+def details_of_input(command: CommandExecutionThreadItem, confinement: Confinement) -> Details:
+    """Return the command that receives input, and what it may do."""
+    return {
+        "command": command.command,
+        "runsOutsideTheSandbox": confinement.is_unrestricted,
+        "writableFolders": [root.path for root in confinement.writable],
+        "hasNetwork": confinement.network or confinement.has_proxy,
     }
 
 

@@ -17,6 +17,7 @@ from treadle.engine.conversation.context import environments, turn_context
 from treadle.engine.conversation.input import NO_FILES, InputFiles, message
 from treadle.engine.conversation.messages import ClientMessages
 from treadle.engine.conversation.model_context import ModelContext
+from treadle.engine.conversation.sources import written_by
 from treadle.engine.errors import InvalidInput, NoActiveTurn, TurnNotSteerable, WrongTurn
 from treadle.engine.loop import AgentLoop
 from treadle.engine.mcp.servers import McpServers
@@ -355,7 +356,9 @@ class LoadedThread:
         if goal is None or self.turn is not None or self.services.tasks.is_closed:
             return
         turn = self._new_turn("regular", None)
-        self.context.history.add(message("user", instructions.goal(goal.objective)))
+        # The model may have set the goal.
+        prompt = message("user", instructions.goal(goal.objective))
+        self.context.history.add(written_by("server", prompt))
         self.start_turn(turn)
 
     # -- state that clients see

@@ -2,8 +2,8 @@
 
 git reads the settings of the repository, and some of them name programs: a file system monitor, a
 filter, an external diff. The reference calls these commands safe nevertheless, and so do we inside
-the sandbox (`is_known_safe` has the parameter `trusts_repository` for the rest). Options that start such a program are left
-out, and so are formats that verify signatures.
+the sandbox (`is_known_safe` has the parameter `trusts_repository` for the rest). Options that start
+such a program are left out, and so are formats that verify signatures.
 """
 
 from __future__ import annotations

@@ -45,6 +45,8 @@ _DOCUMENT_RUN: Final = re.compile(r"[^\\$`]+")
 _BACKQUOTED_RUN: Final = re.compile(r"[^`\\]+")
 _ANSI_RUN: Final = re.compile(r"[^'\\]+")
 
+_ENDS_COUNT: Final = re.compile(r"$|[\s\"'`;&|()<>/.,\]}%]")
+_MODIFIER: Final = re.compile(r":[A-Za-z#&]")
 _PARAMETER: Final = re.compile(r"\{#?[A-Za-z_][A-Za-z0-9_]*\}|[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]")
 # Names are left out: the shell evaluates a variable's value too, and that may run commands.
 _SUM: Final = re.compile(r"\(\([0-9+*/%<>=&|^!~?: \t-]*\)\)")
@@ -199,6 +201,11 @@ class WordReader(ABC):
             # zsh evaluates the subscript, and that may assign variables and run commands. It may
             # also stand at the beginning of the next line.
             if self._text.startswith(("[", "\\\n"), self._at):
+                raise UnparsedScript
+            # zsh reads `$#name[...]` as a length, and evaluates what modifiers such as `:F` name.
+            if match[0] == "#" and not _ENDS_COUNT.match(self._text, self._at):
+                raise UnparsedScript
+            if _MODIFIER.match(self._text, self._at):
                 raise UnparsedScript
         else:
             self._read_dollar_quoted(word, is_quoted=is_quoted)

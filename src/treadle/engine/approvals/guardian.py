@@ -18,6 +18,7 @@ from treadle.engine.accounting.budget import BudgetExceeded
 from treadle.engine.conversation.compaction import is_users_own
 from treadle.engine.conversation.input import message
 from treadle.engine.conversation.items import text_of
+from treadle.engine.conversation.sources import source_of
 from treadle.engine.errors import InvalidInput
 from treadle.engine.reviewed import IS_CUT, Details
 from treadle.model.base import Completed, ItemDone, ModelError, ModelItem, ModelRequest
@@ -296,6 +297,9 @@ def _speaker(item: ModelItem) -> str:
     """The source of a message; text that the server writes in the user's role is not the user's."""
     if item.get("role") != "user":
         return "agent" if item.get("role") == "assistant" else str(item.get("role"))
+    source = source_of(item)
+    if source is not None:
+        return "agent above" if source == "agent" else "note"
     # The output of a user's command was written by others.
     is_printed = text_of(item).startswith("<user_shell_command>")
     return "user" if is_users_own(item) and not is_printed else "note"

@@ -21,6 +21,7 @@ from treadle.engine.conversation.context import (
 from treadle.engine.conversation.history import History, size_of
 from treadle.engine.conversation.input import InputFiles, from_tool_output, message, to_model_items
 from treadle.engine.conversation.items import ItemStream
+from treadle.engine.conversation.sources import without_sources, written_by
 from treadle.engine.errors import InvalidInput
 from treadle.engine.project.docs import ProjectDocs, read_project_docs
 from treadle.engine.turn import ActiveTurn, Message
@@ -94,6 +95,9 @@ class ModelContext:
         self.check_room(items, "input", free=SMALL_INPUT_BYTES if self._state.turn is None else 0)
         if params.input or output:
             self._client_context |= changed
+        if self._state.meta.parent_thread_id is not None:
+            # The agent above gives the tasks, also those in a later fork of the thread.
+            items = [written_by("agent", item) for item in items]
         return Message(params.input, items, params.client_user_message_id, output)
 
     def check_room(self, items: Sequence[ModelItem], path: str, *, free: int = 0) -> None:
@@ -208,7 +212,7 @@ class ModelContext:
 
     def _publish_raw(self, turn: ActiveTurn, items: Sequence[ModelItem]) -> None:
         if self._state.settings.publishes_raw_events:
-            for item in items:
+            for item in without_sources(items):
                 raw: JsonValue = item
                 params = RawResponseItemCompletedNotification(raw, self._state.id, turn.id)
                 self._state.log.publish(n.RAW_RESPONSE_ITEM_COMPLETED, params)

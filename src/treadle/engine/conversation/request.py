@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from treadle.engine.conversation.instructions import BASE_INSTRUCTIONS
+from treadle.engine.conversation.sources import without_sources
 from treadle.model.base import ModelItem, ModelRequest
 from treadle.model.catalog import traits_of
 
@@ -25,7 +26,7 @@ def request_of(
     return ModelRequest(
         model=settings.model,
         instructions=base if side is None else side.instructions,
-        input=tuple(history),
+        input=tuple(without_sources(history)),
         tools=tools.specs(),
         parallel_tool_calls=traits.supports_parallel_tool_calls,
         effort=settings.effort or traits.default_effort,

@@ -11,6 +11,7 @@ from treadle.engine.approvals.judgement import Forbidden, judge_input
 from treadle.engine.approvals.permission import Denied
 from treadle.engine.errors import TurnCancelled
 from treadle.engine.events.server_requests import ServerRequestRefused
+from treadle.engine.reviewed import details_of_input
 from treadle.engine.terminals.run import CommandRun
 from treadle.protocol.approval import (
     CommandExecutionRequestApprovalParams,
@@ -67,7 +68,8 @@ async def approve_input(thread: LoadedThread, turn: ActiveTurn, request: InputRe
     judgement = judge_input(settings.approval_policy, reason)
     if isinstance(judgement, Forbidden) and not turn.reviews_all:
         raise Denied(judgement.reason)
-    if not await thread.approvals.reviewed(turn, item.id, action, reason, None):
+    details = details_of_input(item, then)
+    if not await thread.approvals.reviewed(turn, item.id, action, reason, None, details=details):
         await _ask(thread, turn, request, reason)
 
 
