@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from treadle.engine.commands.rule_file import read_rules
 from treadle.engine.commands.rules import Rules, append_network_rule, append_rule
 from treadle.protocol.network import NetworkPolicyAmendment
 
@@ -111,3 +112,14 @@ def test_concurrent_writers_lose_nothing(tmp_path: Path) -> None:
         for name in "abc"
         for n in range(20)
     )
+
+
+def test_rule_that_would_make_the_file_too_long_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "default.rules"
+    path.write_text('prefix_rule(pattern=["mkdir"], decision="forbidden")\n')
+    for number in range(7):
+        append_rule(path, ["touch", f"{number}", "x" * 125_000])
+    with pytest.raises(OSError, match="too large"):
+        append_rule(path, ["touch", "x" * 125_000])
+    file = read_rules(path.read_text(), path.name)
+    assert (len(file.prefixes), file.warnings, file.unread) == (8, [], None)

@@ -360,3 +360,31 @@ def test_the_prefix_that_the_model_requests_is_proposed_unless_it_is_too_wide(
     argv = ["/bin/bash", "-lc", script]
 
     assert amendment_for(argv, Rules(), prefix_rule=prefix, escalated=True) == proposed
+
+
+UNREADABLE = {
+    "too long": "#" * 1_000_001,
+    "too many steps": "pass\n" * 20_001,
+    "too many errors": "a b\n" * 101,
+}
+
+
+@pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)
+def test_everything_needs_approval_while_a_file_cannot_be_read(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.rules").write_text(
+        'prefix_rule(["rm"], "forbidden")\nprefix_rule(["ls"], "allow")\n'
+    )
+    (tmp_path / "b.rules").write_text(text)
+    rules = Rules.load([tmp_path])
+    decisions = [rules.check(argv) for argv in (["rm", "a"], ["ls"], ["mkdir", "a"])]
+    assert [each and each.decision for each in decisions] == ["forbidden", "prompt", "prompt"]
+    host = rules.check_host("example.com")
+    assert host is not None
+    assert host.decision == "prompt"
+
+
+def test_folder_in_place_of_a_file_of_rules_requires_approval(tmp_path: Path) -> None:
+    (tmp_path / "a.rules").mkdir()
+    verdict = Rules.load([tmp_path]).check(["ls"])
+    assert verdict is not None
+    assert verdict.decision == "prompt"

@@ -13,6 +13,7 @@ from typing import Final
 
 from treadle.engine.commands.guesses import guesses
 from treadle.engine.commands.starters import (
+    READERS_WITHOUT_PROGRAM,
     SHELLS,
     STARTERS,
     gives_names,
@@ -120,7 +121,7 @@ def _input_script(simple: Simple, words: Sequence[str]) -> Iterator[str]:
 
 
 def _is_shell(word: str) -> bool:
-    return program_name(word) in _READERS
+    return program_name(word).lower() in _READERS
 
 
 def _is_expanded(text: str) -> bool:
@@ -141,6 +142,6 @@ _MAX_WORDS: Final = 10_000
 # How many programs a pattern may match, and how many words after it are searched.
 _MAX_FITTING: Final = 20
 _MAX_BEHIND: Final = 50
-_READERS: Final = SHELLS | {"source", "."}
+_READERS: Final = SHELLS | READERS_WITHOUT_PROGRAM | {"source", "."}
 _PRINTERS: Final = frozenset({"echo", "printf", "print"})
 _STARTING: Final = STARTERS | SHELLS | {"alias", "eval", "hash"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
@@ -30,7 +31,9 @@ def guesses(script: str, targets: AbstractSet[str]) -> Iterator[list[str]]:
 def _named(
     script: str, targets: AbstractSet[str], split: Callable[[str], list[str]]
 ) -> Iterator[list[str]]:
-    places = (match.start() for match in _pattern(frozenset(targets)).finditer(script))
+    places = (
+        match.start() for match in _pattern(frozenset(targets)).finditer(script.translate(_SMALL))
+    )
     starts = list(islice(filter(_begins_word(script), places), _MAX_STARTS + 1))
     if len(starts) > _MAX_STARTS:
         raise CommandTooComplex
@@ -111,6 +114,8 @@ def _pattern(names: frozenset[str]) -> re.Pattern[str]:
     return re.compile(f"(?:{each})/*(?:$|(?={_ENDS_WORD.pattern}))")
 
 
+# Of the same length: programs are found without regard to case.
+_SMALL: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 _MAX_STARTS: Final = 350
 _MAX_COMMANDS: Final = 1000
 _MAX_LINE: Final = 2000

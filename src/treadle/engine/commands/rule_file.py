@@ -10,7 +10,7 @@ import ast
 import re
 import shlex
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final, Literal, TypeAlias, get_args
@@ -22,6 +22,8 @@ _Value: TypeAlias = "str | int | float | bool | list[_Value] | None"
 _Arguments: TypeAlias = "dict[str, _Value]"
 
 _MAX_SIZE: Final = 1_000_000
+MAX_RULES: Final = _MAX_SIZE
+"""The limit of a file in characters."""
 # The limit in characters, of up to four bytes each.
 MAX_RULE_BYTES: Final = 4 * _MAX_SIZE
 _MAX_STEPS: Final = 20_000
@@ -69,19 +71,21 @@ class RuleFile:
     networks: list[NetworkRule] = field(default_factory=list)
     executables: dict[str, frozenset[str]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    # Why the rest of the file is not known; it may contain rules that restrict commands.
+    unread: str | None = None
 
 
 def read_rules(text: str, path: str) -> RuleFile:
     """Parse the text of a file; an invalid statement becomes a warning and is skipped."""
     reader = _Reader(path)
     if len(text) > _MAX_SIZE:
-        reader.warn(1, "the file is too long")
+        reader.give_up("the file is too long")
         return reader.file
     try:
-        for statement in _statements(text, reader.warn):
+        for statement in _statements(text, reader):
             reader.run(statement)
     except _TooMuch:
-        reader.warn(1, "the file takes too many steps")
+        reader.give_up("the file takes too many steps")
     return reader.file
 
 
@@ -113,7 +117,7 @@ class _TooMuch(Exception):
     pass
 
 
-def _statements(text: str, warn: Callable[[int, str], None]) -> Iterator[ast.stmt]:
+def _statements(text: str, reader: _Reader) -> Iterator[ast.stmt]:
     """The statements of a file, without those that cannot be parsed."""
     try:
         yield from _parse(text, 0)
@@ -121,14 +125,14 @@ def _statements(text: str, warn: Callable[[int, str], None]) -> Iterator[ast.stm
         failed = 0
         for offset, chunk in _chunks(text):
             if failed == _MAX_FAILED:
-                warn(offset + 1, "too many parse errors; the rest of the file is ignored")
+                reader.give_up("too many parse errors; the rest of the file is ignored", offset + 1)
                 return
             try:
                 statements = _parse(chunk, offset)
             except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
                 line = (error.lineno or 1) if isinstance(error, SyntaxError) else 1
                 failed += 1
-                warn(offset + line, f"cannot be parsed: {getattr(error, 'msg', error)}")
+                reader.warn(offset + line, f"cannot be parsed: {getattr(error, 'msg', error)}")
             else:
                 yield from statements
 
@@ -161,6 +165,11 @@ class _Reader:
 
     def warn(self, line: int, text: str) -> None:
         self.file.warnings.append(f"{self._path}:{line}: {text}")
+
+    def give_up(self, reason: str, line: int = 1) -> None:
+        """Mark the file as one that may contain more rules."""
+        self.warn(line, reason)
+        self.file.unread = f"the rules in {self._path} cannot be read: {reason}"
 
     def run(self, statement: ast.stmt) -> None:
         self._steps += 1

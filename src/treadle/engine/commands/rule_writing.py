@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from treadle.engine.commands.rule_file import (
     MAX_RULE_BYTES,
+    MAX_RULES,
     Protocol,
     RuleFile,
     normal_host,
@@ -79,5 +82,8 @@ def _append(path: Path, line: str, is_there: Callable[[RuleFile], bool]) -> None
             return
         separator = b"" if not text or text.endswith(b"\n") else b"\n"
         content = text + separator + line.encode(errors="surrogateescape") + b"\n"
+        # A longer file is not read, and every command would require approval.
+        if len(content.decode(errors="replace")) > MAX_RULES:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
         mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
         replace_file(path, content, mode=mode)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Final, Self
 
@@ -62,6 +63,7 @@ class Rules:
         self.warnings: tuple[str, ...] = tuple(
             warning for file in files for warning in file.warnings
         )
+        self._unread = next((file.unread for file in files if file.unread is not None), None)
         self._prefixes = [rule for file in files for rule in file.prefixes]
         # Indexed by the first word of a command, so that many rules cost no more than few.
         self._allowing_rules = _by_first_word(
@@ -89,6 +91,11 @@ class Rules:
         that is passed to a shell. The reference checks plain scripts only. A program that is not
         known, as in `$x push`, may be a restricted one, so it requires approval.
         """
+        if self._unread is not None:
+            verdict = self._check(argv) if self._prefixes else None
+            if verdict is not None and verdict.decision == "forbidden":
+                return verdict
+            return Verdict("prompt", tuple(argv[:1]), self._unread, self._unread)
         if not self._prefixes:
             return None
         key = tuple(argv)
@@ -114,7 +121,10 @@ class Rules:
             for rule in self._networks
             if rule.host == name and protocol in {None, rule.protocol}
         ]
-        return max((_host_verdict(rule) for rule in rules), key=_strictness, default=None)
+        verdicts = [_host_verdict(rule) for rule in rules]
+        if self._unread is not None:
+            verdicts.append(Verdict("prompt", (name,), self._unread, self._unread))
+        return max(verdicts, key=_strictness, default=None)
 
     def allows(self, command: Sequence[str]) -> bool:
         """Whether a rule allows this single command, which is not a script."""
@@ -133,7 +143,9 @@ class Rules:
         if isinstance(first, Unclear) and not isinstance(first, Glob):
             yield self._doubt(first, _UNCLEAR)
             return
-        for words in (*self._spellings(command), *self._spellings(without_options(command))):
+        for words in chain.from_iterable(
+            map(_restricted_spellings, [command, *without_options(command)])
+        ):
             for rule in self._restricting_rules.get(words[0], ()) if words else ():
                 if rule.matches(words):
                     yield _verdict(rule, words)
@@ -244,8 +256,18 @@ def amendment_for(
 
 def _for_every_path(rule: PrefixRule) -> PrefixRule:
     first, *rest = rule.pattern
-    names = filter(None, map(program_name, first))
-    return replace(rule, pattern=(tuple(dict.fromkeys([*first, *names])), *rest))
+    names = [*filter(None, map(program_name, first))]
+    small = [name.lower() for name in names]
+    return replace(rule, pattern=(tuple(dict.fromkeys([*first, *names, *small])), *rest))
+
+
+def _restricted_spellings(command: Sequence[str]) -> list[Sequence[str]]:
+    """The command, and with the bare name of its program, which may be written in capitals."""
+    if not command:
+        return []
+    name = program_name(command[0])
+    firsts = dict.fromkeys([command[0], name, name.lower()])
+    return [command if first == command[0] else [first, *command[1:]] for first in firsts]
 
 
 def _by_first_word(rules: Iterable[PrefixRule]) -> dict[str, list[PrefixRule]]:
@@ -279,7 +301,10 @@ def _read(path: Path) -> RuleFile:
     except OSError as error:
         if is_shortage(error):
             raise
-        return RuleFile(warnings=[f"{path}: {error.strerror}"])
+        text = f"{path}: {error.strerror}"
+        if isinstance(error, FileNotFoundError):
+            return RuleFile()
+        return RuleFile(warnings=[text], unread=f"the rules cannot be read: {text}")
     return read_rules(text, str(path))
 
 

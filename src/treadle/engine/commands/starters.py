@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Final
 
 from treadle.engine.commands.unclear import CommandTooComplex, Glob, Unclear
@@ -13,31 +13,54 @@ from treadle.shell.scripts import program_name
 
 
 def name_of(command: Sequence[str]) -> str:
-    """The name of a command's program, without its folder."""
-    return program_name(command[0]) if command else ""
+    """The name of a command's program without its folder, as file systems without case read it."""
+    return program_name(command[0]).lower() if command else ""
 
 
-def without_options(command: Sequence[str]) -> Sequence[str]:
-    """A git command without the options before its sub-command; empty for other commands."""
+def without_options(command: Sequence[str]) -> Iterator[Sequence[str]]:
+    """A git command without the options before its sub-command, in every way to read them.
+
+    The word after an option that is not known may be its value.
+    """
     if name_of(command) != "git":
-        return ()
+        return
     at = 1
     while at < len(command) and command[at].startswith("-"):
-        at += 2 if command[at] in _GIT_VALUED else 1
-    return [command[0], *command[at:]] if at > 1 else ()
+        word = command[at]
+        at += 2 if word in _GIT_VALUED else 1
+        is_known = word in _GIT_VALUED or word in _GIT_FLAGS or "=" in word
+        if not is_known and at < len(command) and not command[at].startswith("-"):
+            yield [command[0], *command[at : at + _MAX_TAIL]]
+            at += 1
+    if at > 1:
+        yield [command[0], *command[at:]]
 
 
 def started_by(command: Sequence[str], targets: AbstractSet[str]) -> Iterator[list[str]]:
     """The commands that a program may start: its options are not known, so every tail."""
+    filling = 0
+    for tail in _tails_of(command, targets):
+        yield tail
+        # The tail may put input into words of the commands that it starts.
+        if name_of(tail) in _FILLING:
+            filling += 1
+            if filling > _MAX_FILLING:
+                raise CommandTooComplex
+            yield from _tails_of(tail, targets)
+
+
+def _tails_of(command: Sequence[str], targets: AbstractSet[str]) -> Iterator[list[str]]:
     if not _is_starter(command):
         return
     command = _with_input(command)
-    starts = [at for at, word in enumerate(command) if at and program_name(word) in targets]
+    starts = [at for at, word in enumerate(command) if at and name_of([word]) in targets]
     unclear = _operand(command)
     if unclear is not None and isinstance(command[unclear], Unclear):
         starts.append(unclear)
     for at in starts[:_MAX_TAILS]:
         tail = list(command[at : at + _MAX_TAIL])
+        if name_of(command) == "parallel":
+            tail = list(takewhile(lambda word: not _SOURCE.match(word), tail))
         if name_of(command) in _APPENDING and not reads_input(tail):
             tail.append(_READ)
             operand = _operand(tail)
@@ -56,16 +79,33 @@ def _with_input(command: Sequence[str]) -> Sequence[str]:
         return [_filled(word, _BRACED.sub("$@", word)) for word in command]
     if name not in {"find", "xargs"}:
         return command
-    mark, words = "{}", list(command)
-    for at, word in enumerate(words[:_MAX_TAIL] if name == "xargs" else ()):
-        if word in {"-I", "-J"} and at + 1 < len(words):
-            mark = words[at + 1]
-            del words[at : at + 2]
-            break
-        if match := _REPLACED.match(word):
-            mark = match[1]
-            break
-    return [_filled(word, word.replace(mark, "$@")) if mark else word for word in words]
+    words = list(command)
+    marks = ["{}"]
+    if name == "xargs":
+        words, found = _without_marks(words)
+        marks += found
+    for mark in dict.fromkeys(marks):
+        words = [_filled(word, word.replace(mark, "$@")) for word in words]
+    return words
+
+
+def _without_marks(words: list[str]) -> tuple[list[str], list[str]]:
+    """An xargs command without `-I MARK`, and all marks: the words that input replaces."""
+    kept = words[:1]
+    marks: list[str] = []
+    at = 1
+    while at < len(words):
+        word = words[at]
+        is_option = len(marks) < _MAX_MARKS and word.startswith("-")
+        if is_option and _MARKING.fullmatch(word) and at + 1 < len(words):
+            marks.append(words[at + 1])
+            at += 1
+        else:
+            if is_option and (match := _REPLACED.match(word)):
+                marks.append(match[1])
+            kept.append(word)
+        at += 1
+    return kept, [mark for mark in marks if mark]
 
 
 def _filled(word: str, filled: str) -> str:
@@ -110,12 +150,34 @@ def reads_input(command: Sequence[str]) -> bool:
     name = name_of(command)
     if name in _SOURCING:
         return any(map(_INPUT.fullmatch, command[1:2]))
+    if name in READERS_WITHOUT_PROGRAM:
+        return _has_no_program(name, command)
     if name not in SHELLS:
         return False
     at, flags = _after_options(command)
     if "c" in flags or not _ONLY_SAYS.isdisjoint(command):
         return False
     return "s" in flags or at >= len(command) or bool(_INPUT.fullmatch(command[at]))
+
+
+def _has_no_program(name: str, command: Sequence[str]) -> bool:
+    """Whether a starter may have no program to start, so that it starts a shell or its input."""
+    if name in _WITH_COMMAND:
+        return not any(_COMMAND.match(word) for word in command[1:])
+    if name in _WITH_SHELL:
+        return any(_SHELL_OPTION.match(word) for word in command[1:])
+    before, left = "", _OPERANDS.get(name, 0)
+    for word in command[1:]:
+        if name == "parallel" and _SOURCE.match(word):
+            return True
+        # The word after an option may be its value.
+        is_value = before.startswith("-") and before != "--" and before not in _FLAGS
+        if not is_value and not _BEFORE_PROGRAM.match(word):
+            if left == 0 or (name in _SETARCH and not _ARCHITECTURE.fullmatch(word)):
+                return False
+            left -= 1
+        before = word
+    return True
 
 
 def gives_names(command: Sequence[str]) -> bool:
@@ -165,7 +227,15 @@ def _operand(command: Sequence[str]) -> int | None:
 
 _GIT_VALUED: Final = frozenset(
     """
-    -C -c --attr-source --config-env --git-dir --namespace --super-prefix --work-tree
+    -C -c --attr-source --config-env --git-dir --namespace --shallow-file --super-prefix
+    --work-tree
+    """.split()
+)
+_GIT_FLAGS: Final = frozenset(
+    """
+    -p -P -v -h --paginate --no-pager --bare --no-replace-objects --literal-pathspecs
+    --glob-pathspecs --noglob-pathspecs --icase-pathspecs --no-optional-locks --no-lazy-fetch
+    --no-advice --exec-path --html-path --man-path --info-path --version --help
     """.split()
 )
 _MAX_TAILS: Final = 100
@@ -187,7 +257,8 @@ STARTERS: Final = _STRING_STARTERS | frozenset(
     """
     sudo doas pkexec command builtin exec nohup nice ionice time timeout xargs find stdbuf setsid
     chroot unshare busybox toybox strace ltrace taskset chrt prlimit setpriv nsenter setarch
-    linux32 linux64 fakeroot numactl valgrind perf bwrap firejail unbuffer rlwrap catchsegv
+    linux32 linux64 uname26 i386 x86_64 newgrp login
+    fakeroot numactl valgrind perf bwrap firejail unbuffer rlwrap catchsegv
     dbus-run-session systemd-inhibit cgexec faketime coproc choom uclampset coresched runcon capsh
     gosu su-exec run0 tini dumb-init eatmydata proxychains proxychains4 torsocks cpulimit chronic
     start-stop-daemon gdb lldb rr proot fakechroot npx bunx uvx
@@ -196,7 +267,38 @@ STARTERS: Final = _STRING_STARTERS | frozenset(
 # These append their input to the arguments of a command.
 _APPENDING: Final = frozenset({"parallel", "xargs"})
 _BRACED: Final = re.compile(r"\{[^{}\s]{0,20}\}")
-_REPLACED: Final = re.compile(r"(?:-[Ii]|--replace=)(.+)")
+# These put input into words of a command.
+_FILLING: Final = _APPENDING | {"find"}
+_MAX_FILLING: Final = 10
+_MARKING: Final = re.compile(r"-[0oprtx]*[IJ]")
+_REPLACED: Final = re.compile(r"(?:-[0oprtx]*[IJi]|--r[a-z]*=)(.+)")
+_MAX_MARKS: Final = 5
+# Where the arguments of `parallel` come from.
+_SOURCE: Final = re.compile(r":::")
+_SETARCH: Final = frozenset({"setarch", "linux32", "linux64", "uname26", "i386", "x86_64"})
+_ARCHITECTURE: Final = re.compile(
+    r"(?:linux|uname|i\d86|x86|arm|aarch|ppc|s390|mips|ia64|alpha|sparc|parisc|risc|loong)\w*"
+)
+_WITH_COMMAND: Final = frozenset({"script", "su", "runuser", "newgrp", "sg", "login"})
+_COMMAND: Final = re.compile(r"-[A-Za-z]*c|--c")
+_WITH_SHELL: Final = frozenset({"sudo", "doas", "run0"})
+_SHELL_OPTION: Final = re.compile(r"-[A-Za-z]*[si]|--shell|--login")
+_OPERANDS: Final = {"chroot": 1, "proot": 0, **dict.fromkeys(_SETARCH, 1)}
+READERS_WITHOUT_PROGRAM: Final = (
+    _SETARCH
+    | _WITH_COMMAND
+    | _WITH_SHELL
+    | {"unshare", "nsenter", "chroot", "fakeroot", "fakechroot", "firejail", "proot", "parallel"}
+)
+"""Starters that run a shell, or their input, if they get no program."""
+# Options without a value of these.
+_FLAGS: Final = frozenset(
+    """
+    -R -v -B -F -I -L -S -T -X -Z -3 -4 --uname-2.6 --addr-no-randomize -r -f -n -m -u -i -p -C
+    --fork --map-root-user --net --mount --user --uts --ipc --pid --keep-order -k -q -t -0
+    --dry-run --bar --eta --progress --verbose --will-cite --null --pipe --ungroup --line-buffer
+    """.split()
+)
 # Input is unknown, as a variable of the shell is.
 _READ: Final = Unclear("$@")
 # These start a program after some subcommands; after others the same names are packages.

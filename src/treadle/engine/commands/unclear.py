@@ -99,7 +99,7 @@ def _pattern(glob: str) -> re.Pattern[str]:
     """A regular expression for a pattern; a wider match only causes an extra approval."""
     is_wild = len(glob) > _MAX_GLOB or sum(map(glob.count, "*?[")) > _MAX_WILD
     middle = _ANY if is_wild else _joined(map(_translate, _PIECE.findall(glob)))
-    return re.compile(f"^(?:.*/)?{middle}$", re.MULTILINE)
+    return re.compile(f"^(?:.*/)?{middle}$", re.MULTILINE | re.IGNORECASE)
 
 
 def _joined(pieces: Iterable[str]) -> str:
