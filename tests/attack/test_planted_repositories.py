@@ -132,7 +132,7 @@ async def test_git_works_outside_in_the_repository_of_the_workspace(
 
 @pytest.mark.parametrize("sandbox", ["danger-full-access", "read-only"])
 @pytest.mark.parametrize("entry", ["./node_modules/.bin", "", "{ws}/node_modules/.bin"])
-async def test_reading_command_that_nobody_approved_runs_no_program_of_the_workspace(
+async def test_reading_command_without_approval_runs_no_program_of_the_workspace(
     home: Path, outside: Path, monkeypatch: pytest.MonkeyPatch, sandbox: str, entry: str
 ) -> None:
     params: dict[str, JsonValue] = {"approvalPolicy": "untrusted", "sandbox": sandbox}
