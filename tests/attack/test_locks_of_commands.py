@@ -2,18 +2,47 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.harness.threads import Client, Stage
 from treadle.protocol.base import JsonValue
-from treadle.sandbox.opened_roots import FILE_NAME
+from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
+from treadle.sandbox.boundary import Boundary
+from treadle.sandbox.opened_roots import FILE_NAME, OpenedRoots
+from treadle.sandbox.protection import Protection
 
+# How long the kernel makes an open wait for a lease.
+LEASE_SECONDS = int(Path("/proc/sys/fs/lease-break-time").read_text())
 # The mode by which the server recognizes its own placeholders.
 PLACEHOLDER = 0o1555
+
+
+@contextmanager
+def lease(path: Path, kind: int) -> Iterator[None]:
+    """Hold a lease: opening the file then waits, or fails if it must not wait."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, kind)
+        # By default the kernel kills the holder when someone opens the file.
+        with blocked_signal():
+            yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def blocked_signal() -> Iterator[None]:
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGIO, before)
 
 
 @contextmanager
@@ -63,3 +92,46 @@ async def test_a_locked_record_of_writable_folders_delays_no_command(stage: Stag
 
     assert stage.workspace.joinpath("file").exists()
     assert str(stage.workspace) in record.read_text("utf-8")
+
+
+async def test_a_lease_on_the_record_of_writable_folders_delays_no_command(stage: Stage) -> None:
+    """The sandbox refuses leases; a program outside it can still take one."""
+    client = await stage.client()
+    record = stage.home / FILE_NAME
+    record.touch(0o600)
+
+    async with asyncio.timeout(LEASE_SECONDS / 2):
+        with lease(record, fcntl.F_RDLCK):
+            await plant(client, stage.workspace)
+    assert stage.workspace.joinpath("file").exists()
+
+    other = stage.home.parent / "other"
+    other.mkdir()
+    await plant(client, other)
+    recorded = record.read_text("utf-8")
+    assert str(stage.workspace) in recorded
+    assert str(other) in recorded
+
+
+def test_a_record_that_cannot_be_read_may_contain_any_folder(home: Path) -> None:
+    record = OpenedRoots(home)
+    record.add([str(home.parent / "first")])
+    place = home.parent / "elsewhere" / "file"
+    place.parent.mkdir()
+    place.touch()
+    known = OpenedRoots(home)
+    with lease(home / FILE_NAME, fcntl.F_WRLCK):
+        assert known.may_have_made(str(place))
+    assert not known.may_have_made(str(place))
+
+
+def test_a_folder_whose_repository_is_unknown_stays_read_only(home: Path) -> None:
+    root = home.parent / "worktree"
+    root.mkdir()
+    pointer = root / ".git"
+    pointer.write_text(f"gitdir: {home.parent}/main/.git/worktrees/worktree")
+    policy = WorkspaceWriteSandboxPolicy(exclude_slash_tmp=True, exclude_tmpdir_env_var=True)
+    boundary = Boundary(Protection())
+    with lease(pointer, fcntl.F_WRLCK):
+        assert not boundary.confine(policy, str(root)).may_write(str(root / "file"))
+    assert boundary.confine(policy, str(root)).may_write(str(root / "file"))

@@ -57,6 +57,8 @@ class OpenedRoots:
         self._path = home / FILE_NAME
         self._now_ns = now_ns
         self._since: dict[str, int] = {}
+        # What could not be appended yet.
+        self._unsaved: dict[str, int] = {}
         self._stamp: tuple[int, int] | None = None
         # By device, since the look-up is the slowest part.
         self._dating: dict[int, bool] = {}
@@ -65,18 +67,20 @@ class OpenedRoots:
         """Record that commands may write these folders from now on."""
         self._read()
         added = {root: self._now_ns() for root in roots if root not in self._since}
-        if not added:
-            return
         self._since |= added
+        self._unsaved |= added
+        if not self._unsaved:
+            return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with self._opened() as (descriptor, is_locked):
-                if len(self._since) <= MOST or not is_locked:
-                    os.write(descriptor, _lines(added))
+                if len(self._since) <= MOST or not is_locked or not self._read():
+                    os.write(descriptor, _lines(self._unsaved))
                 else:
                     self._compact()
+            self._unsaved.clear()
         except OSError as error:
-            # The record still applies while this server runs.
+            # The record still applies while this server runs, and the next call tries again.
             logger.warning("cannot record writable folders", extra={"error": str(error)})
 
     @contextlib.contextmanager
@@ -86,9 +90,11 @@ class OpenedRoots:
         Commands can read the file, so they can also lock it. Without the lock a line is still
         appended whole. It is lost only if another server compacts the file at that moment; this
         server still has it in memory.
+
+        Opening does not wait either, for a lease of another program on the file.
         """
         while True:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
             descriptor = os.open(self._path, flags, 0o600)
             try:
                 is_locked = _is_exclusive(descriptor)
@@ -101,7 +107,6 @@ class OpenedRoots:
 
     def _compact(self) -> None:
         """Drop folders that are gone: nothing that a command created there remains."""
-        self._read()
         self._since = {root: since for root, since in self._since.items() if os.path.isdir(root)}
         with tempfile.NamedTemporaryFile(dir=self._path.parent, delete=False) as file:
             file.write(_lines(self._since))
@@ -120,8 +125,12 @@ class OpenedRoots:
         return self._is_suspect(folder, [folder, *parents(folder)])
 
     def _is_suspect(self, path: str, roots: Sequence[str]) -> bool:
-        """Return whether a path changed or was replaced since the first of the roots was opened."""
-        self._read()
+        """Return whether a path changed or was replaced since the first of the roots was opened.
+
+        A record that exists and cannot be read may contain any folder.
+        """
+        if not self._read():
+            return True
         since = self._opened_since(roots)
         changed = None if since is None else change_time(path)
         if since is None or changed is None:
@@ -154,22 +163,26 @@ class OpenedRoots:
     def _opened_since(self, roots: Iterable[str]) -> int | None:
         return min((self._since[root] for root in roots if root in self._since), default=None)
 
-    def _read(self) -> None:
-        """Read the entries that this or another server has added."""
+    def _read(self) -> bool:
+        """Read the entries that this or another server has added; return whether all are known."""
         try:
             found = os.stat(self._path)
-        except OSError:
-            return
-        stamp = found.st_mtime_ns, found.st_size
-        if stamp == self._stamp:
-            return
+            stamp = found.st_mtime_ns, found.st_size
+            if stamp == self._stamp:
+                return True
+            lines = read_file(self._path, _MAX_BYTES).splitlines()
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError as error:
+            logger.warning("cannot read writable folders", extra={"error": str(error)})
+            return False
+        for line in lines:
+            # A line that a full disk cut short is ignored.
+            with contextlib.suppress(ValueError, TypeError):
+                root, since = json.loads(line)
+                self._since[root] = min(since, self._since.get(root, since))
         self._stamp = stamp
-        with contextlib.suppress(OSError):
-            for line in read_file(self._path, _MAX_BYTES).splitlines():
-                # A line that a full disk cut short is ignored.
-                with contextlib.suppress(ValueError, TypeError):
-                    root, since = json.loads(line)
-                    self._since[root] = min(since, self._since.get(root, since))
+        return True
 
 
 def _is_exclusive(descriptor: int) -> bool:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import glob
 import os
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final, TypeAlias
 
-from treadle.support.files.reading import read_file
+from treadle.support.files.reading import NotRegularFile, read_file
 
 _MATCHES: Final = 10_000
 # The kernel's limit.
@@ -173,18 +172,27 @@ def matches(pattern: str) -> list[str]:
 
 
 def git_folders(root: str) -> list[str]:
-    """Return the actual repository folder if `.git` is a file that points to it."""
-    try:
-        text = _text(root, ".git")
-        if not text.startswith(_POINTER):
-            return []
-        folder = real(os.path.join(root, text[len(_POINTER) :].strip()))
-    except OSError:
+    """Return the actual repository folder if `.git` is a file that points to it.
+
+    Raises:
+        OSError: there is such a file, and it cannot be read.
+    """
+    text = _text(root, ".git")
+    if not text.startswith(_POINTER):
         return []
-    with contextlib.suppress(OSError):
-        return [folder, real(os.path.join(folder, _text(folder, "commondir").strip()))]
-    return [folder]
+    folder = real(os.path.join(root, text[len(_POINTER) :].strip()))
+    common = _text(folder, "commondir").strip()
+    return [folder, real(os.path.join(folder, common))] if common else [folder]
 
 
 def _text(folder: str, name: str) -> str:
-    return read_file(os.path.join(folder, name), _POINTER_BYTES).decode("utf-8", "replace")
+    """Return the start of a file; nothing if there is none."""
+    try:
+        data = read_file(os.path.join(folder, name), _POINTER_BYTES)
+    except (FileNotFoundError, NotADirectoryError, NotRegularFile):
+        return ""
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return ""
+    return data.partition(b"\0")[0].decode("utf-8", "replace")

@@ -8,6 +8,7 @@ The backends enforce it.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -47,6 +48,9 @@ PROTECTED: Final = (".git", ".codex", ".agents")
 
 PLATFORM_FOLDERS: Final = tuple("/bin /etc /lib /lib32 /lib64 /nix/store /opt /sbin /usr".split())
 """What programs need to start, for policies that list the readable folders."""
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +193,21 @@ def _opened(
     }
     plain = list(dict.fromkeys(places[path] for path in paths if path not in led))
     explicit = {places[path] for path in granted if path in ways and path not in led}
-    opened = tuple(_protected(root, plain, explicit, protected) for root in plain)
+    opened = tuple(_roots(plain, plain, explicit, protected))
     # One that is writable anyway is still a root: its read-only names must be kept.
     rest = [places[path] for path in paths if path in led and Confinement(opened).may_write(path)]
-    return (*opened, *(_protected(root, [*plain, *rest], explicit, protected) for root in rest))
+    return (*opened, *_roots(rest, [*plain, *rest], explicit, protected))
+
+
+def _roots(
+    paths: list[str], roots: list[str], explicit: set[str], protected: Protected
+) -> Iterator[WritableRoot]:
+    for path in paths:
+        try:
+            yield _protected(path, roots, explicit, protected)
+        except OSError as error:
+            # What must stay read-only is unknown.
+            logger.warning("folder stays read-only", extra={"path": path, "error": str(error)})
 
 
 def _is_led(link: str, roots: Collection[str]) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
-from treadle.sandbox.backends.seccomp import ATTRIBUTES, MODES, QUEUES, program
+from treadle.sandbox.backends.seccomp import ATTRIBUTES, IPC, MODES, program
 from treadle.sandbox.paths import is_out_of_reach, is_within, open_place
 from treadle.sandbox.policy import Confinement
 
@@ -83,7 +83,7 @@ def gaps(abi: int, *, protects: bool) -> tuple[str, ...]:
 
 def refused_calls(confinement: Confinement) -> tuple[str, ...]:
     """Return system calls that only a filter can block, since this Landlock does not cover them."""
-    refused = [*ATTRIBUTES, *QUEUES]
+    refused = [*ATTRIBUTES, *IPC]
     if version() < 3:
         refused.append("truncate")
     if not confinement.writable:

@@ -24,6 +24,8 @@ _AF_UNIX, _SOCK_TYPE_MASK, _SOCK_STREAM, _SOCK_SEQPACKET = 1, 0xF, 1, 5
 _AF_INET, _AF_INET6 = 2, 10
 _NEW_NAMESPACE: Final = 0x7E020000
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+# A lease makes other programs wait when they open the file: F_SETLEASE, F_NOTIFY and F_SETDELEG.
+_LEASES: Final = (1024, 1026, 1040)
 # Set-user-id and set-group-id; and the flags with which `open` uses its mode at all.
 _SET_ID, _CREATES = 0o6000, 0o20000100
 # The largest segment of shared memory: an unattached one counts for no process. There can be
@@ -37,28 +39,29 @@ _TYPE_MASK, _BTRFS, _CLONES = 0xFF00, 0x9400, (0x40049409, 0x4020940D, 0xC018943
 
 # Name, number on x86_64, number on machines with the generic table; -1: missing.
 _CALLS: Final = """
-accept 43 202, accept4 288 242, acct 163 89, add_key 248 217, bind 49 200, bpf 321 280,
-chmod 90 -1, chown 92 -1, chroot 161 51, clone 56 220, clone3 435 435, connect 42 203, creat 85 -1,
+accept 43 202, accept4 288 242, acct 163 89, add_key 248 217, bind 49 200, bpf 321 280, chmod 90 -1,
+chown 92 -1, chroot 161 51, clone 56 220, clone3 435 435, connect 42 203, creat 85 -1,
 delete_module 176 106, fanotify_init 300 262, fchmod 91 52, fchmodat 268 53, fchmodat2 452 452,
-fchown 93 55, fchownat 260 54, file_setattr 469 469, finit_module 313 273, fremovexattr 199 16,
-fsconfig 431 431,
-fsetxattr 190 7, fsmount 432 432, fsopen 430 430, fspick 433 433, futimesat 261 -1,
-init_module 175 105, io_uring_enter 426 426, io_uring_register 427 427, io_uring_setup 425 425,
-ioctl 16 29, ioperm 173 -1, iopl 172 -1, ioprio_set 251 30, kexec_file_load 320 294,
-kexec_load 246 104, keyctl 250 219, lchown 94 -1, listen 50 201, lremovexattr 198 15,
-lsetxattr 189 6, migrate_pages 256 238, mknod 133 -1, mknodat 259 33, mount 165 40,
-mount_setattr 442 442, move_mount 429 429, move_pages 279 239, mq_open 240 180, msgget 68 186,
+fchown 93 55, fchownat 260 54, fcntl 72 25, file_setattr 469 469, finit_module 313 273,
+fremovexattr 199 16, fsconfig 431 431, fsetxattr 190 7, fsmount 432 432, fsopen 430 430,
+fspick 433 433, futimesat 261 -1, init_module 175 105, io_uring_enter 426 426,
+io_uring_register 427 427, io_uring_setup 425 425, ioctl 16 29, ioperm 173 -1, iopl 172 -1,
+ioprio_set 251 30, kexec_file_load 320 294, kexec_load 246 104, keyctl 250 219, lchown 94 -1,
+listen 50 201, lremovexattr 198 15, lsetxattr 189 6, migrate_pages 256 238, mknod 133 -1,
+mknodat 259 33, mount 165 40, mount_setattr 442 442, move_mount 429 429, move_pages 279 239,
+mq_getsetattr 245 185, mq_notify 244 184, mq_open 240 180, mq_timedreceive 243 183,
+mq_timedsend 242 182, mq_unlink 241 181, msgctl 71 187, msgget 68 186, msgrcv 70 188, msgsnd 69 189,
 name_to_handle_at 303 264, open 2 -1, open_by_handle_at 304 265, open_tree 428 428,
 open_tree_attr 467 467, openat 257 56, openat2 437 437, perf_event_open 298 241,
 pidfd_getfd 438 438, pivot_root 155 41, prlimit64 302 261, process_vm_readv 310 270,
 process_vm_writev 311 271, ptrace 101 117, quotactl 179 60, quotactl_fd 443 443, reboot 169 142,
 removexattr 197 14, removexattrat 466 466, request_key 249 218, sched_setaffinity 203 122,
-sched_setattr 314 274, sched_setparam 142 118, sched_setscheduler 144 119, semget 64 190,
-setdomainname 171 162, sethostname 170 161, setns 308 268, setpriority 141 140, setxattr 188 5,
-setxattrat 463 463, shmat 30 196, shmget 29 194, socket 41 198, socketpair 53 199, swapoff 168 225,
-swapon 167 224, syslog 103 116, truncate 76 45, umount2 166 39, unshare 272 97,
-userfaultfd 323 282, utime 132 -1, utimensat 280 88, utimes 235 -1, vhangup 153 58,
-vmsplice 278 75
+sched_setattr 314 274, sched_setparam 142 118, sched_setscheduler 144 119, semctl 66 191,
+semget 64 190, semop 65 193, semtimedop 220 192, setdomainname 171 162, sethostname 170 161,
+setns 308 268, setpriority 141 140, setxattr 188 5, setxattrat 463 463, shmat 30 196, shmctl 31 195,
+shmget 29 194, socket 41 198, socketpair 53 199, swapoff 168 225, swapon 167 224, syslog 103 116,
+truncate 76 45, umount2 166 39, unshare 272 97, userfaultfd 323 282, utime 132 -1, utimensat 280 88,
+utimes 235 -1, vhangup 153 58, vmsplice 278 75
 """
 _MACHINES: Final = {
     "x86_64": (0xC000003E, 0),
@@ -69,7 +72,7 @@ _MACHINES: Final = {
 _ALWAYS: Final = """
 acct add_key bpf chroot delete_module fanotify_init file_setattr finit_module fsconfig fsmount
 fsopen fspick init_module io_uring_enter io_uring_register io_uring_setup ioperm iopl
-kexec_file_load kexec_load keyctl mount mount_setattr move_mount name_to_handle_at
+kexec_file_load kexec_load keyctl mount mount_setattr move_mount msgget name_to_handle_at
 open_by_handle_at open_tree open_tree_attr
 perf_event_open pidfd_getfd pivot_root process_vm_readv process_vm_writev ptrace quotactl
 quotactl_fd reboot request_key setdomainname sethostname setns swapoff swapon syslog umount2
@@ -82,9 +85,17 @@ fremovexattr fsetxattr lremovexattr lsetxattr removexattr removexattrat setxattr
 """Calls that change a file's extended attributes, which Landlock does not cover."""
 # The error of a file system without attributes: `cp -p` and `install` then continue. A page that
 # `vmsplice` puts into a pipe keeps up to 2 MiB of memory that no process maps; programs do without.
-_ERRORS: Final = {**dict.fromkeys(ATTRIBUTES, errno.EOPNOTSUPP), "vmsplice": errno.ENOSYS}
-QUEUES: Final = "mq_open msgget semget shmat shmget".split()
-"""Calls for memory, queues and semaphores that all processes of a user share by name."""
+# Message queues may hold 32 GiB in empty messages, and only their own namespace can see them.
+_ERRORS: Final = {
+    **dict.fromkeys(ATTRIBUTES, errno.EOPNOTSUPP),
+    "msgget": errno.ENOSYS,
+    "vmsplice": errno.ENOSYS,
+}
+IPC: Final = """
+mq_getsetattr mq_notify mq_open mq_timedreceive mq_timedsend mq_unlink msgctl msgget msgrcv msgsnd
+semctl semget semop semtimedop shmat shmctl shmget
+""".split()
+"""Calls for memory, queues and semaphores that all processes of a user share by name or number."""
 MODES: Final = """
 chmod chown fchmod fchmodat fchmodat2 fchown fchownat futimesat lchown utime utimensat utimes
 """.split()
@@ -181,6 +192,7 @@ def _conditional(*, network: bool) -> dict[str, list[_Step]]:
             allow,
         ],
         "ioctl": _controls(),
+        "fcntl": _leases(),
     }
     if network:
         return bodies
@@ -214,6 +226,14 @@ def _controls() -> list[_Step]:
         _refuse(),
         _Step(_RETURN, _ALLOW),
     ]
+
+
+def _leases() -> list[_Step]:
+    """Block leases and notifications with the error of a file system that has none."""
+    found = [_argument(1)]
+    for request in _LEASES:
+        found += [_Step(_EQUAL, request, if_false=1), _refuse(errno.EINVAL)]
+    return [*found, _Step(_RETURN, _ALLOW)]
 
 
 def _set_ids() -> dict[str, list[_Step]]:
