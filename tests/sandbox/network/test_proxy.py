@@ -185,8 +185,9 @@ except urllib.error.HTTPError as error:
     assert len(heads) == 1
 
 
-async def test_a_request_after_a_limited_one_is_not_forwarded() -> None:
-    """Ours: it could do more than read."""
+@pytest.mark.parametrize("is_limited", [True, False])
+async def test_a_second_request_is_not_forwarded(*, is_limited: bool) -> None:
+    """Ours: it could be for another host, or do more than read."""
     script = """
 import _socket, sys
 line = _socket.socket()
@@ -197,7 +198,7 @@ while line.recv(1000):
     pass
 print("ended")
 """
-    policy = NetworkPolicy(allows_local=True, is_limited=True)
+    policy = NetworkPolicy(allows_local=True, is_limited=is_limited)
 
     async with website() as (port, heads):
         url = f"http://allowed.test:{port}/first"

@@ -31,6 +31,9 @@ _HOP: Final = frozenset({b"connection", b"host", b"keep-alive", b"upgrade", b"ht
 _CONTROL: Final = re.compile(rb"[^\t -\xff]")
 _ASCII: Final = bytes(range(128))
 _MAX_MESSAGE: Final = 200
+MAX_HEAD: Final = 16 * 1024
+"""The largest head of a request, in bytes: the limit of most web servers."""
+MAX_FIELDS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,13 @@ class ProxyRequest:
     destination: Destination
     # The head for the host; empty for a tunnel.
     head: bytes = b""
-    has_body: bool = False
+    # The bytes of the body; `None` if it is chunked.
+    body: int | None = 0
+
+    @property
+    def has_body(self) -> bool:
+        """Return whether a body follows the head."""
+        return self.body != 0
 
 
 def read_request(head: bytes) -> ProxyRequest:
@@ -66,11 +75,17 @@ def read_request(head: bytes) -> ProxyRequest:
         *(b"%b: %b" % field for field in request.headers.raw_items() if not _is_hop(field[0])),
         *(b"Connection: close", b"", b""),
     ]
-    return ProxyRequest(method, destination, b"\r\n".join(lines), _has_body(request))
+    return ProxyRequest(method, destination, b"\r\n".join(lines), _body(request))
 
 
 def _parse(head: bytes) -> h11.Request:
-    lines = head.split(b"\r\n")
+    # Before it is parsed: h11 takes some microseconds for each field.
+    if len(head) > MAX_HEAD:
+        raise ValueError(f"a head of more than {MAX_HEAD} bytes")
+    lines = head.split(b"\r\n", MAX_FIELDS + 3)
+    # The request line, and two empty parts after the last field.
+    if len(lines) > MAX_FIELDS + 3:
+        raise ValueError(f"more than {MAX_FIELDS} fields")
     # h11 accepts a bare line feed as the end of a line, and most control characters in a field. A
     # host might read them otherwise, and see another request.
     if _CONTROL.search(b"".join(lines)):
@@ -125,13 +140,24 @@ def _is_hop(name: bytes) -> bool:
     return name.lower() in _HOP or name.lower().startswith(b"proxy-")
 
 
-def _has_body(request: h11.Request) -> bool:
+def _body(request: h11.Request) -> int | None:
+    """Return the length of the body, `None` if it is chunked.
+
+    Raises:
+        ValueError: a host could see another length.
+    """
     fields = dict(request.headers)
-    return b"transfer-encoding" in fields or fields.get(b"content-length", b"0") != b"0"
+    if b"transfer-encoding" not in fields:
+        return int(fields.get(b"content-length", b"0"))
+    if b"content-length" in fields:
+        raise ValueError("Content-Length and Transfer-Encoding")
+    if request.http_version == b"1.0":
+        raise ValueError("Transfer-Encoding in HTTP/1.0")
+    return None
 
 
 def _port(text: str | int) -> int:
-    port = int(text)
-    if not 0 < port < 65536:
+    # `int` alone accepts signs, spaces, underscores and the digits of other scripts.
+    if not re.fullmatch("[0-9]{1,5}", str(text)) or not 0 < int(text) < 65536:
         raise ValueError(f"invalid port {text}")
-    return port
+    return int(text)

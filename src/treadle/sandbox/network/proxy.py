@@ -18,7 +18,7 @@ from typing import Final
 from treadle.sandbox.network import http, socks
 from treadle.sandbox.network.hosts import Address
 from treadle.sandbox.network.policy import Blocked, Destination, NetworkPolicy
-from treadle.sandbox.network.tunnel import Resolve, Resolver, Streams, connect, splice
+from treadle.sandbox.network.tunnel import Resolve, Resolver, Streams, connect, exchange, splice
 from treadle.support.concurrency.tasks import BackgroundTasks
 
 PORT: Final = 3128
@@ -26,7 +26,7 @@ PORT: Final = 3128
 
 MAX_CONNECTIONS: Final = 128
 _HEAD_SECONDS: Final = 30.0
-_MAX_HEAD: Final = 64 * 1024
+_BUFFER: Final = 64 * 1024
 _LINGER_SECONDS: Final = 2.0
 _PAUSE_SECONDS: Final = 0.5
 
@@ -54,6 +54,8 @@ class EgressProxy:
         self._resolve = resolve or Resolver()
         self._line, self._theirs = socket.socketpair()
         self._line.setblocking(False)
+        # Many heads may arrive at once: other work runs between two of them.
+        self._parsing = asyncio.Lock()
         self._room = asyncio.Semaphore(MAX_CONNECTIONS)
         self._tasks: set[asyncio.Task[None]] = set()
         self._unattended: set[socket.socket] = set()
@@ -121,7 +123,7 @@ class EgressProxy:
         self._unattended.discard(connection)
         writer: asyncio.StreamWriter | None = None
         try:
-            reader, writer = await asyncio.open_connection(sock=connection, limit=_MAX_HEAD)
+            reader, writer = await asyncio.open_connection(sock=connection, limit=_BUFFER)
             await self._converse((reader, writer))
         except (OSError, EOFError, asyncio.LimitOverrunError) as error:
             logger.debug("connection of a command failed", extra={"error": repr(error)})
@@ -149,7 +151,9 @@ class EgressProxy:
         try:
             async with asyncio.timeout(_HEAD_SECONDS):
                 head = first + await reader.readuntil(b"\r\n\r\n")
-            request = http.read_request(head)
+            async with self._parsing:
+                await asyncio.sleep(0)
+                request = http.read_request(head)
         except ValueError as error:
             writer.write(http.answer(HTTPStatus.BAD_REQUEST, f"{error}\n"))
             return
@@ -165,11 +169,12 @@ class EgressProxy:
             await _linger(ours)
         else:
             with contextlib.closing(theirs[1]):
-                theirs[1].write(request.head)
-                if not request.head:
+                if request.head:
+                    theirs[1].write(request.head)
+                    await exchange(ours, theirs, request.body)
+                else:
                     writer.write(http.CONNECTED)
-                # Data after a read request could be another request that does more.
-                await splice(ours, theirs, answers_only=self._policy.is_limited)
+                    await splice(ours, theirs)
 
     async def _speak_socks(self, ours: Streams) -> None:
         _reader, writer = ours
@@ -217,7 +222,7 @@ async def _linger(ours: Streams) -> None:
     reader, writer = ours
     writer.write_eof()
     async with asyncio.timeout(_LINGER_SECONDS):
-        while await reader.read(_MAX_HEAD):
+        while await reader.read(_BUFFER):
             pass
 
 

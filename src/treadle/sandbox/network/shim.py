@@ -12,9 +12,12 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]  # typeshed leaves it out
 import _socket
 import os
+import resource
 import sys
+import time
 
-_BACKLOG = 128
+_BACKLOG, _ETOOMANYREFS = 128, 109
+_ATTEMPTS, _PAUSE_SECONDS = 50, 0.1
 
 
 def main() -> None:
@@ -24,8 +27,7 @@ def main() -> None:
     listener.bind(("127.0.0.1", port))
     listener.listen(_BACKLOG)
     line = _socket.socket(fileno=out)
-    handed = listener.fileno().to_bytes(4, sys.byteorder)
-    line.sendmsg([b"!"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, handed)])
+    _hand_over(line, listener.fileno())
     line.close()
     listener.close()
     # The interpreter has changed these.
@@ -36,6 +38,26 @@ def main() -> None:
     except OSError as error:
         sys.stderr.write(f"{command[0]}: {error.strerror}\n")
         sys.exit(127)
+
+
+def _hand_over(line: _socket.socket, descriptor: int) -> None:
+    """Send a descriptor.
+
+    The kernel compares all descriptors that the user's processes have in transit with the soft
+    limit of the sender; another command may have sent some thousands.
+    """
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
+    handed = descriptor.to_bytes(4, sys.byteorder)
+    for attempt in range(_ATTEMPTS):
+        try:
+            line.sendmsg([b"!"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, handed)])
+            break
+        except OSError as error:
+            if error.errno != _ETOOMANYREFS or attempt == _ATTEMPTS - 1:
+                raise
+            time.sleep(_PAUSE_SECONDS)
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def _environment() -> dict[bytes, bytes]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from ipaddress import IPv6Address, ip_address
 from typing import Final, TypeAlias
 
+from treadle.sandbox.network.body import forward_body
 from treadle.sandbox.network.hosts import Address, literal
 from treadle.sandbox.network.policy import Destination
 from treadle.support.concurrency.workers import Workers
@@ -76,15 +77,36 @@ def _parsed(address: str) -> Address:
     return mapped or parsed
 
 
-async def splice(ours: Streams, theirs: Streams, *, answers_only: bool = False) -> None:
+async def splice(ours: Streams, theirs: Streams) -> None:
     """Forward bytes until both sides have ended, or one fails."""
+    await _exchange(_pump(ours[0], theirs[1]), _pump(theirs[0], ours[1]))
+
+
+async def exchange(ours: Streams, theirs: Streams, body: int | None) -> None:
+    """Forward one body and everything that is answered; see `forward_body`.
+
+    Data after the body could be another request, for another host, that nobody has checked.
+    """
+    await _exchange(_send(ours[0], theirs[1], body), _pump(theirs[0], ours[1]))
+
+
+async def _exchange(*directions: Coroutine[None, None, None]) -> None:
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(_pump(theirs[0], ours[1]))
-            if not answers_only:
-                group.create_task(_pump(ours[0], theirs[1]))
-    except* OSError:
+            for direction in directions:
+                group.create_task(direction)
+    except* (OSError, EOFError):
         pass  # one side has closed; the other notices when we close
+
+
+async def _send(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: int | None
+) -> None:
+    await forward_body(reader, writer, body)
+    while await reader.read(CHUNK):
+        pass
+    if writer.can_write_eof():
+        writer.write_eof()
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
