@@ -110,6 +110,11 @@ class Process:
         """The limit for which it was killed, if any; `None` while it runs."""
         return self._child.limit_hit() if self._child.exited.done() else None
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether `kill` has nothing left to end."""
+        return self._child.is_gone()
+
     async def wait(self) -> int:
         """Wait for the end of the command and of its output; return the exit code."""
         await asyncio.shield(self._finished)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from pathlib import Path
 
@@ -194,3 +195,19 @@ async def test_invalid_commands_are_rejected(
         refused = await b.client.refusal("thread/shellCommand", asked)
 
     assert (refused.code, refused.message) == (code, message)
+
+
+async def test_a_background_process_ends_with_its_thread_however_many_commands_follow(
+    home: Path,
+) -> None:
+    """It once lived on after 64 more commands, until the end of the server."""
+    async with bench(home, **READ_ONLY) as b:
+        for script in ("setsid sleep 1000 >/dev/null 2>&1 & echo $! > pid", *["true"] * 65):
+            params = {"threadId": b.thread_id, "command": script}
+            await b.client.request("thread/shellCommand", params)
+            await b.client.until("turn/completed")
+        pid = int((b.stage.workspace / "pid").read_text())
+        os.kill(pid, 0)  # it runs
+
+        await b.client.request("thread/delete", {"threadId": b.thread_id})
+        await asyncio.to_thread(wait_until_gone, pid)

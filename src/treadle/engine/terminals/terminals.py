@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import deque
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -32,7 +31,6 @@ _RECENT: Final = 8
 _FIRST_ID, _LAST_ID = 1_000, 100_000
 # A killed process ends at once unless it hangs in the kernel.
 _REAP_SECONDS: Final = 2.0
-_MAX_FREE: Final = 64
 
 
 class Terminals:
@@ -46,7 +44,7 @@ class Terminals:
         self._sessions: dict[int, CommandRun] = {}
         self._users: dict[asyncio.Task[None], ActiveTurn] = {}
         # Commands outside the sandbox; each can kill the processes that it left running.
-        self._free: deque[tuple[ActiveTurn, Process]] = deque(maxlen=_MAX_FREE)
+        self._free: list[tuple[ActiveTurn, Process]] = []
 
     # -- start and end
 
@@ -83,6 +81,8 @@ class Terminals:
         self._running[run] = None
         run.turn.at_end(lambda: self._on_turn_end(run))
         if confinement.is_unrestricted:
+            # Dropped only when nothing of them runs: each entry costs less than its guard.
+            self._free = [entry for entry in self._free if not entry[1].is_gone]
             self._free.append((run.turn, process))
         try:
             self._tasks.spawn(self._watch(run), f"command {process.pid}")

@@ -125,7 +125,7 @@ class Supervisor:
         except BaseException:
             line.hang_up()
             raise
-        return RunningCommand(pid, line.exited, line.hang_up, line.limit_hit)
+        return RunningCommand(pid, line.exited, line.hang_up, line.limit_hit, line.is_closed)
 
     async def _send_when_possible(
         self, order: bytes, fds: Sequence[int], places: Mapping[str, str], bounds: Bounds | None
@@ -255,6 +255,10 @@ class _Line:
         if self._is_open:
             with contextlib.suppress(OSError), _borrowed(self._fd) as line:
                 line.shutdown(socket.SHUT_WR)
+
+    def is_closed(self) -> bool:
+        """Return whether the guard has ended, which outlives all that the command started."""
+        return not self._is_open
 
     def limit_hit(self) -> str | None:
         """The limit for which the guard killed the command, if any."""

@@ -106,7 +106,8 @@ class CommandLauncher:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid, signal.SIGKILL)
 
-        return RunningCommand(process.pid, exited, kill)
+        # Nothing finds what is left after the command itself.
+        return RunningCommand(process.pid, exited, kill, is_gone=exited.done)
 
     async def close(self) -> None:
         """End the supervisor; commands that still run are killed when their pipes are closed."""

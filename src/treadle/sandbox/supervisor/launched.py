@@ -33,3 +33,5 @@ class RunningCommand:
     kill: Callable[[], None]
     # Returns the limit that it exceeded, if any; valid after `exited`.
     limit_hit: Callable[[], str | None] = lambda: None
+    # Returns whether `kill` has nothing left to end.
+    is_gone: Callable[[], bool] = lambda: False
