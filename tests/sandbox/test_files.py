@@ -320,6 +320,36 @@ async def test_even_a_workspace_of_everything_does_not_open_the_kernel(
     assert (outside / "new").exists()
 
 
+OPENED = """
+import os
+for path in (
+    "/proc/sys/kernel/core_pattern", "/proc/sys/vm/swappiness", "/proc/1/oom_score_adj",
+    "/sys/kernel/mm/transparent_hugepage/enabled", "/sys/kernel/uevent_helper", "/dev/kmsg",
+    "/dev/loop-control", "/dev/mem", *[f"/dev/{disk}" for disk in os.listdir("/sys/class/block")],
+):
+    try:
+        os.close(os.open(path, os.O_WRONLY))
+        print(path)
+    except OSError:
+        pass
+open("/dev/null", "w").close()
+"""
+
+
+@pytest.mark.parametrize("root", ["/", "/proc", "/sys/kernel"])
+async def test_no_root_opens_the_kernel_for_writing(
+    backend: Backend, outside: Path, root: str
+) -> None:
+    """Its settings name programs that run outside; a root user without privileges owns them."""
+    policy = WorkspaceWriteSandboxPolicy(writable_roots=[root])
+    confinement = confine(policy, str(outside))
+    done = await run([*PYTHON, OPENED], confinement, cwd=outside)
+    assert (done.stdout, done.stderr) == ("", "")
+    # Patches, too.
+    assert not confinement.may_write("/proc/sys/kernel/core_pattern")
+    assert not confinement.may_write("/sys/kernel/new")
+
+
 async def test_a_missing_program_is_an_error_at_once(backend: Backend, ws: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no-such-program"):
         await run(["no-such-program"], workspace(ws))

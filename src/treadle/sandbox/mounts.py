@@ -15,6 +15,11 @@ from typing import Final
 from treadle.sandbox.paths import is_within
 
 _TABLE: Final = Path("/proc/self/mountinfo")
+# Files in these are settings of the kernel, or of programs that it runs.
+_OF_KERNEL: Final = frozenset(
+    b"binfmt_misc bpf cgroup cgroup2 configfs debugfs efivarfs fusectl proc pstore resctrl "
+    b"securityfs selinuxfs smackfs sysfs tracefs".split()
+)
 _ESCAPE: Final = re.compile(rb"\\([0-7]{3})")
 
 
@@ -24,6 +29,7 @@ class _Mount:
     # The part of the file system that is mounted, and the mount point.
     root: str
     point: str
+    kind: bytes
 
 
 class Mounts:
@@ -35,6 +41,15 @@ class Mounts:
         devices = [mount.device for mount in self._all]
         # Most file systems are mounted once and have no second name.
         self._repeated = [mount for mount in self._all if devices.count(mount.device) > 1]
+
+    def of_kernel(self) -> list[str]:
+        """Return the places of the kernel's own file systems, without those inside another one."""
+        points = [mount.point for mount in self._all if mount.kind in _OF_KERNEL]
+        return [
+            point
+            for point in dict.fromkeys(points)
+            if not any(point != other and is_within(point, other) for other in points)
+        ]
 
     def other_names(self, path: str) -> Iterator[tuple[str, str]]:
         """Yield the other places of a path without links, each with the part visible there.
@@ -70,7 +85,8 @@ def read_mounts(known: Mounts) -> Mounts:
 def _mount(line: bytes) -> _Mount:
     fields = line.split(b" ")
     root, point = (_ESCAPE.sub(_unescaped, field) for field in fields[3:5])
-    return _Mount(fields[2], os.fsdecode(root), os.fsdecode(point))
+    kind = line.partition(b" - ")[2].split(b" ", 1)[0]
+    return _Mount(fields[2], os.fsdecode(root), os.fsdecode(point), kind)
 
 
 def _unescaped(found: re.Match[bytes]) -> bytes:

@@ -183,7 +183,7 @@ class Protection:
 
 
 def _everywhere(found: Protected, mounts: Mounts) -> Protected:
-    """Return the protected paths under all names that mounts give them."""
+    """Return the protected paths under all names that mounts give them, and the kernel's own."""
 
     def named(paths: tuple[str, ...]) -> tuple[str, ...]:
         # A mount can show a part of such a path alone, but nothing else in a prefix is closed.
@@ -198,7 +198,7 @@ def _everywhere(found: Protected, mounts: Mounts) -> Protected:
     }
     return replace(
         found,
-        closed=tuple(dict.fromkeys((*named(found.closed), *parts))),
+        closed=tuple(dict.fromkeys((*named(found.closed), *parts, *mounts.of_kernel()))),
         reserved=named(found.reserved),
         homes=named(found.homes),
         settings=named(found.settings),

@@ -214,7 +214,9 @@ class _Mounts:
         tops = dict.fromkeys(root.path for root in roots)
         rules = dict.fromkeys((path for path in tops if path != "/"), "open")
         kept = [path for root in roots for path in root.read_only]
-        for path in dict.fromkeys(map(_keepable, (*kept, *confinement.protected))):
+        # The sandbox has its own /proc.
+        kept += [path for path in confinement.protected if not is_within(path, "/proc")]
+        for path in dict.fromkeys(map(_keepable, kept)):
             if any(place in tops for place in (path, *parents(path))) and _is_there(path, held):
                 rules[path] = "cover" if _may_vanish(path, held[-1:]) else "close"
         rules |= {path: "hide" for path in confinement.denied if Path(path).exists()}

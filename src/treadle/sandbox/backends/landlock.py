@@ -33,6 +33,8 @@ _OF_FILES: Final = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 # Creating a device would give access to the disk itself.
 _NEVER_ALLOWED: Final = 1 << 6 | 1 << 11 | _IOCTL_DEV
 _DEVICES: Final = tuple(f"/dev/{name}" for name in "null zero full random urandom tty".split())
+# POSIX shared memory and semaphores, which are files.
+_SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - no file of ours
 _SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1, 2
 _TCP: Final = 3
 
@@ -135,9 +137,13 @@ def _rules(confinement: Confinement, handled: int, *, protects: bool) -> Iterato
     closed = [path for path in (*names, *confinement.denied) if _needs_closing(path)]
     # Even an empty folder among these must stay as it is.
     closed += [path for path in confinement.protected if os.path.lexists(path)]
+    # Devices are more than files: root owns those of the disks. A root that names them opens them.
+    closed.append("/dev")
     for root in confinement.writable:
         for part in _without(root.path, [path for path in closed if path != root.path]):
             yield part, handled & ~_NEVER_ALLOWED
+        if root.path == "/":
+            yield _SHARED_MEMORY, handled & ~_NEVER_ALLOWED
 
 
 def _needs_closing(path: str) -> bool:
