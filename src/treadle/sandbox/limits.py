@@ -32,6 +32,9 @@ _OFF: Final = "none"
 _MAX: Final = 2**62
 # Most commands need at least this many processes.
 _FEWEST: Final = 64
+# For all programs of a user; the server's own connections are among them.
+_WATCHES: Final = "/proc/sys/fs/epoll/max_user_watches"
+_WATCHES_PART, _FEWEST_WATCHES = 8, 1024
 # A shell reports these when the kernel kills a program for its CPU time or file size.
 _OUT_OF_CPU, _FILE_TOO_LARGE = 128 + 24, 128 + 25
 
@@ -69,6 +72,12 @@ class CommandLimits:
     nice: int = 0
     output_file: int | None = None
 
+    @property
+    def epoll_watches(self) -> int | None:
+        """The files registered with epoll: a part of what all programs of the user may have."""
+        most = None if self.open_files is None else _first_number([_WATCHES])
+        return None if most is None else max(_FEWEST_WATCHES, most // _WATCHES_PART)
+
     def words(self) -> str:
         """The limits in the form that the guard reads."""
         values = {
@@ -76,6 +85,7 @@ class CommandLimits:
             "memory": self.memory,
             "cpu_seconds": self.cpu_seconds,
             "open_files": self.open_files,
+            "epoll_watches": self.epoll_watches,
             "file_size": self.file_size,
             "nice": self.nice or None,
         }
@@ -104,6 +114,8 @@ class Bounds:
                 fault = f"more than {limits.cpu_seconds:,} seconds of CPU time"
             case "open_files":
                 fault = f"far more than {limits.open_files:,} open files in all its processes"
+            case "epoll_watches":
+                fault, key = f"more than {limits.epoll_watches:,} epoll watches", "open_files"
             case "file_size":
                 fault = f"a file larger than {shown(limits.file_size)}"
             case _:

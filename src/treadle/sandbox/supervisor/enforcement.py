@@ -16,6 +16,8 @@ import resource
 import time
 
 TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 if TYPE_CHECKING or __package__:
     from treadle.sandbox.supervisor import resource_use
 else:
@@ -93,7 +95,11 @@ def _machine() -> list[int]:
 class LimitEnforcer:
     """The limits of one command, on the guard's side."""
 
-    def __init__(self, words: str, folders: list[bytes]) -> None:
+    def __init__(
+        self, words: str, folders: list[bytes], poll: Callable[[int], object] = lambda _: None
+    ) -> None:
+        # Returns something if the command is to be killed anyway.
+        self._poll = poll
         given = dict(word.split("=") for word in words.split())
         self.values = {key: int(value) for key, value in given.items()}
         # Those that the guard checks.
@@ -162,7 +168,7 @@ class LimitEnforcer:
             if now >= self._next_disk:
                 self._next_disk = now + _LATEST_LOW
                 hit = self._look_at_disks(now)
-        with contextlib.suppress(*_UNREADABLE):
+        with contextlib.suppress(*_UNREADABLE, resource_use.Stopped):
             if hit is None and now >= self._next_walk:
                 self._next_walk = now + _LATEST
                 hit = self._look_at_processes()
@@ -170,7 +176,8 @@ class LimitEnforcer:
 
     def _look_at_processes(self) -> str | None:
         began = time.monotonic()
-        limits, use = self._limits, resource_use.Use(self._limits, self._shared_before)
+        limits = self._limits
+        use = resource_use.Use(limits, self._shared_before, lambda: bool(self._poll(0)))
         use.add_up()
         now = time.monotonic()
         self._wait = min(2 * self._wait, _LATEST)

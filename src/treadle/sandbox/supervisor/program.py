@@ -158,6 +158,8 @@ class _Guard:
 
     def __init__(self, fds: list[int], cgroup: str | None) -> None:
         self._line = socket.socket(fileno=fds[0])
+        self._hang_up = select.poll()
+        self._hang_up.register(self._line, select.POLLIN)
         with open(fds[1], "rb") as order:
             order.seek(0)
             fields = order.read().split(b"\0")
@@ -166,7 +168,7 @@ class _Guard:
         self._argv, fields = fields[7 : 7 + words], [*fields[:4], *fields[7 + words :]]
         taken, watched = fields[4 : 4 + names], fields[4 + names : 4 + names + folders]
         self._env = fields[4 + names + folders :]
-        self._limits = enforcement.LimitEnforcer(fields[3].decode(), watched)
+        self._limits = enforcement.LimitEnforcer(fields[3].decode(), watched, self._hang_up.poll)
         values = self._limits.values
         self._group = command_cgroup.Group(cgroup if values else None, values)
         self._limits.leave_out(self._group.enforced)

@@ -15,6 +15,10 @@ import ctypes
 import os
 import resource
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 # What reading /proc raises: a file is missing, inaccessible, or has another form.
 UNREADABLE = (OSError, ValueError, IndexError)
 # A command as a whole may have this many times the open files of one process.
@@ -26,15 +30,27 @@ _LISTS_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 _KCMP = 312 if os.uname().machine == "x86_64" else 272
 _FILES, _SAME, _LESS, _GREATER = 2, 0, 1, 2
 _libc = ctypes.CDLL(None)
+# So many entries are read between two looks at whether the guard is to kill its command.
+_PIECE = 256
+# Adding more processes cannot take these below their limit again.
+_ONLY_GROW = {"cpu_seconds", "open_files", "epoll_watches"}
+_EVENT_POLL = "anon_inode:[eventpoll]"
+
+
+class Stopped(Exception):
+    """The guard is to kill its command: what that uses no longer matters."""
 
 
 class Use:
     """What the guard's descendants use, as far as it is limited."""
 
-    def __init__(self, limits: dict[str, int], shared_before: int) -> None:
+    def __init__(
+        self, limits: dict[str, int], shared_before: int, is_stopped: Callable[[], bool]
+    ) -> None:
         self._limits = limits
+        self._is_stopped = is_stopped
         self._shared_before = shared_before
-        self.threads = self.memory = self.files = 0
+        self.threads = self.memory = self.files = self.epoll_watches = 0
         self.cpu_seconds = 0.0
         self._found: list[int] = []
         # The folder in /proc for each process.
@@ -43,8 +59,15 @@ class Use:
         self._nameless: dict[tuple[int, int], int] = {}
         self._tables = 0
         self._is_hidden = False
+        # One thread for each table of open files, in the order of the kernel.
+        self._known: list[int] = []
 
     def add_up(self) -> None:
+        """Add up all processes, until a limit is certainly exceeded.
+
+        Raises:
+            Stopped: the guard is to kill its command now.
+        """
         limits = self._limits
         most = limits.get("processes", 0)
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -56,9 +79,19 @@ class Use:
             self.threads += len(threads)
             if most and self.threads > most:
                 return
+            self._check_stopped()
             self._add(pid, threads)
+            if any(self._is_certain(key) for key in limits):
+                return
         if "memory" in limits:
             self.memory += self._tables + self._unmapped()
+
+    def _check_stopped(self) -> None:
+        if self._is_stopped():
+            raise Stopped
+
+    def _is_certain(self, key: str) -> bool:
+        return key in _ONLY_GROW and key in self._limits and self.is_over(key, self._limits[key])
 
     def _add(self, pid: int, threads: list[str]) -> None:
         limits, place = self._limits, _place(pid, threads)
@@ -75,12 +108,13 @@ class Use:
                 self._tables += _of_status(place, b"VmPTE")
         if "memory" not in limits and "open_files" not in limits:
             return
-        for holder in _holders(pid, place, threads):
+        for holder in self._holders(pid, place, threads):
             with contextlib.suppress(*UNREADABLE):
                 self.files += os.stat(f"{holder}/fd").st_size
-            if "memory" in limits:
-                with contextlib.suppress(*UNREADABLE):
-                    self._add_nameless(holder)
+            if self._is_certain("open_files"):
+                return
+            with contextlib.suppress(*UNREADABLE):
+                self._add_open(holder)
 
     def is_over(self, key: str, limit: int) -> bool:
         if key == "processes":
@@ -89,6 +123,8 @@ class Use:
             return self.cpu_seconds > limit
         if key == "open_files":
             return self.files > _FILES_IN_ALL * limit
+        if key == "epoll_watches":
+            return self.epoll_watches > limit
         # Shared pages were counted once per process.
         return key == "memory" and self.memory > limit and self._memory_shared_out() > limit
 
@@ -99,6 +135,7 @@ class Use:
         """
         total = shared_ = 0
         for place in self._places:
+            self._check_stopped()
             with contextlib.suppress(*UNREADABLE):
                 try:
                     rollup = read(f"{place}/smaps_rollup")
@@ -115,18 +152,62 @@ class Use:
         seen = self._devices() + sum(self._nameless.values())
         return max(seen, shared() - self._shared_before) if self._is_hidden else seen
 
-    def _add_nameless(self, holder: str) -> None:
+    def _add_open(self, holder: str) -> None:
+        """Add what open files use: unnamed files in memory, and registrations with epoll."""
         try:
             names = os.listdir(f"{holder}/fd")
         except PermissionError:
             self._is_hidden = True
             return
-        for name in names:
+        for number, name in enumerate(names):
+            if number % _PIECE == 0:
+                self._check_stopped()
             with contextlib.suppress(OSError):
                 path = f"{holder}/fd/{name}"
-                if os.readlink(path).startswith("/memfd:"):
+                target = os.readlink(path)
+                if target.startswith("/memfd:"):
                     about = os.stat(path)
                     self._nameless[about.st_dev, about.st_ino] = about.st_blocks * 512
+                elif target == _EVENT_POLL and "epoll_watches" in self._limits:
+                    self._add_watches(f"{holder}/fdinfo/{name}")
+                    if self._is_certain("epoll_watches"):
+                        return
+
+    def _add_watches(self, path: str) -> None:
+        with open(path, "rb", 0) as file:
+            while piece := file.read(_PIECE * 1024):
+                self._check_stopped()
+                # One line for each; the kernel returns whole lines.
+                self.epoll_watches += piece.count(b"tfd:")
+                if self._is_certain("epoll_watches"):
+                    return
+
+    def _holders(self, pid: int, place: str, threads: list[str]) -> list[str]:
+        """Return the folders of a process's open files that are not yet counted.
+
+        There is one for each table of open files; processes and threads may share one.
+        """
+        numbers = [int(place.rpartition("/")[2]), *(map(int, threads) if len(threads) > 1 else ())]
+        found = []
+        for position, thread in enumerate(numbers):
+            is_new = self._is_new_table(thread)
+            # One that cannot be compared counts once for its process.
+            if is_new or (is_new is None and position == 0):
+                found.append(place if position == 0 else f"/proc/{pid}/task/{thread}")
+        return found
+
+    def _is_new_table(self, thread: int) -> bool | None:
+        """Remember the table of a thread; return whether it is new, `None` if that is unknown."""
+        known = self._known
+        low, high = 0, len(known)
+        while low < high:
+            middle = (low + high) // 2
+            order = _libc.syscall(_KCMP, thread, known[middle], _FILES, 0, 0)
+            if order not in (_LESS, _GREATER):
+                return False if order == _SAME else None
+            low, high = (low, middle) if order == _LESS else (middle + 1, high)
+        known.insert(low, thread)
+        return True
 
     def _devices(self) -> int:
         """Return the size of the files in a sandbox's /dev: memory that no process maps."""
@@ -157,24 +238,6 @@ def _place(pid: int, threads: list[str]) -> str:
             if len(threads) < 2 or not read(f"{place}/statm").startswith(b"0 "):
                 return place
     return f"/proc/{pid}"
-
-
-def _holders(pid: int, place: str, threads: list[str]) -> list[str]:
-    """Return the folders of a process's open files: one for each table of its threads."""
-    if len(threads) < 2:
-        return [place]
-    known = [int(place.rpartition("/")[2])]
-    for thread in map(int, threads):
-        low, high = 0, len(known)
-        while low < high:
-            middle = (low + high) // 2
-            order = _libc.syscall(_KCMP, thread, known[middle], _FILES, 0, 0)
-            if order not in (_LESS, _GREATER):
-                break  # the same table, or not comparable
-            low, high = (low, middle) if order == _LESS else (middle + 1, high)
-        else:
-            known.insert(low, thread)
-    return [f"/proc/{pid}/task/{thread}" for thread in known]
 
 
 # -- processes
