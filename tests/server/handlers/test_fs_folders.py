@@ -24,6 +24,7 @@ from tests.harness.files import (
 from tests.harness.scripted import client_of, playing
 from tests.harness.threads import Client
 from treadle.protocol.base import JsonValue
+from treadle.server.files import copying
 
 
 @pytest.fixture
@@ -161,7 +162,7 @@ async def test_the_root_is_not_removed(
     client: Client, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ours: upstream would start to remove it."""
-    monkeypatch.setattr("treadle.server.files.service.shutil.rmtree", lambda _path: None)
+    monkeypatch.setattr("treadle.server.files.service.remove_folder", lambda _path: None)
     message = "fs/remove cannot remove the root directory"
     assert await refused(client, "remove", path=path) == (-32600, message, "invalidRequest")
 
@@ -256,3 +257,44 @@ async def test_a_path_that_cannot_be_copied_is_refused_with_a_reason(
 ) -> None:
     params = {"sourcePath": str(root / source), "destinationPath": str(root / destination)}
     assert await refused(client, "copy", **params, recursive=True) == expected
+
+
+async def test_a_link_in_the_destination_is_not_followed(client: Client, root: Path) -> None:
+    """Ours: a command may have planted it, to write outside of its sandbox through a client."""
+    outside, source, destination = (root / name for name in ("outside", "template", "to"))
+    for folder in (outside, source / "hooks", destination):
+        folder.mkdir(parents=True)
+    (source / "hooks" / "run").write_text("new")
+    (outside / "file").write_text("precious")
+    (destination / "hooks").symlink_to(outside)
+    params = {"sourcePath": str(source), "destinationPath": str(destination), "recursive": True}
+    assert "Not a directory" in str(await refused(client, "copy", **params))
+
+    (destination / "hooks").unlink()
+    (destination / "hooks").mkdir()
+    (destination / "hooks" / "run").symlink_to(outside / "file")
+    assert "symbolic links" in str(await refused(client, "copy", **params))
+    assert tree(outside) == {"file": "precious"}
+
+
+async def test_a_folder_that_becomes_a_link_is_not_copied(
+    client: Client, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ours: a command may replace it while it is copied, to have files of its user copied."""
+    secret, source, destination = (root / name for name in ("secret", "from", "to"))
+    for folder in (secret, source / "inner"):
+        folder.mkdir(parents=True)
+    (secret / "key").write_text("secret")
+    copy_entries = copying._copy_entries  # noqa: SLF001 - the moment between list and entry
+
+    def swapping(pair: copying._Pair) -> copying._Level:
+        level = copy_entries(pair)
+        (source / "inner").rmdir()
+        (source / "inner").symlink_to(secret)
+        return level
+
+    monkeypatch.setattr(copying, "_copy_entries", swapping)
+    params = {"sourcePath": str(source), "destinationPath": str(destination), "recursive": True}
+    answer = str(await refused(client, "copy", **params))
+    assert not (destination / "inner" / "key").exists()
+    assert "Not a directory" in answer

@@ -8,27 +8,21 @@ from __future__ import annotations
 
 import heapq
 import os
-import shutil
 import stat
 from operator import attrgetter
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 from treadle.protocol.fs import FsGetMetadataResponse, FsReadDirectoryEntry
+from treadle.server.files.copying import copy_file, copy_folder
 from treadle.support.files.folders import remove_folder
 from treadle.support.files.reading import FileTooLarge as TooLarge
-from treadle.support.files.reading import NotRegularFile, open_regular, read_regular
-from treadle.support.files.writing import (
-    fill_file,
-    make_with_parents,
-    real_path,
-    write_file,
-)
+from treadle.support.files.reading import NotRegularFile, read_regular
+from treadle.support.files.writing import make_with_parents, real_path, write_file
 
 MAX_ENTRIES: Final = 100_000
 """Maximum number of entries in a listing: the answer is one message."""
 
-_CHUNK: Final = 1024 * 1024
 _SORTED: Final = 4096
 
 
@@ -64,13 +58,6 @@ def read(path: Path, limit: int) -> bytes:
         raise FileRefused(f"path `{path}` is not a file") from error
     except TooLarge as error:
         raise FileTooLargeToSend(limit) from error
-
-
-def _opened(path: Path) -> BinaryIO:
-    try:
-        return os.fdopen(open_regular(path), "rb")
-    except NotRegularFile as error:
-        raise FileRefused(f"path `{path}` is not a file") from error
 
 
 def write(path: Path, data: bytes) -> None:
@@ -176,7 +163,7 @@ def copy(source: Path, destination: Path, *, recursive: bool) -> None:
     if stat.S_ISLNK(mode):
         destination.symlink_to(source.readlink())
     elif stat.S_ISREG(mode):
-        _copy_file(source, destination)
+        copy_file(source, destination)
     elif not stat.S_ISDIR(mode):
         raise FileRefused("fs/copy only supports regular files, directories, and symlinks")
     elif not recursive:
@@ -184,37 +171,4 @@ def copy(source: Path, destination: Path, *, recursive: bool) -> None:
     elif real_path(destination).is_relative_to(real_path(source)):
         raise FileRefused("fs/copy cannot copy a directory to itself or one of its descendants")
     else:
-        _copy_folder(source, destination)
-
-
-def _copy_folder(source: Path, destination: Path) -> None:
-    pending = [(source, destination)]
-    while pending:
-        folder, target = pending.pop()
-        # A private folder stays private, but its owner needs access to fill it.
-        mode = stat.S_IMODE(folder.stat().st_mode) | stat.S_IRWXU
-        make_with_parents(target, mode)
-        for child in folder.iterdir():
-            child_mode = child.lstat().st_mode
-            if stat.S_ISDIR(child_mode):
-                pending.append((child, target / child.name))
-            elif stat.S_ISLNK(child_mode):
-                (target / child.name).symlink_to(child.readlink())
-            elif stat.S_ISREG(child_mode):
-                _copy_file(child, target / child.name)
-
-
-def _copy_file(source: Path, destination: Path) -> None:
-    with _opened(source) as original:
-        status = os.fstat(original.fileno())
-        try:
-            if os.path.samestat(status, destination.stat()):
-                return  # emptying the destination first would empty the source
-        except FileNotFoundError:
-            pass
-
-        def fill(copied: BinaryIO) -> None:
-            original.seek(0)
-            shutil.copyfileobj(original, copied, _CHUNK)
-
-        fill_file(destination, fill, stat.S_IMODE(status.st_mode))
+        copy_folder(source, destination)

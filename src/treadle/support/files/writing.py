@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
@@ -26,6 +26,9 @@ Fill: TypeAlias = Callable[[BinaryIO], object]
 # For these errors a file cannot be replaced, but it may still be possible to write into it.
 _CANNOT_REPLACE: Final = frozenset(
     {errno.EACCES, errno.EBUSY, errno.ENOENT, errno.EPERM, errno.EROFS, errno.EXDEV}
+)
+_NOT_COPIED: Final = frozenset(
+    {errno.EACCES, errno.EINVAL, errno.ENODATA, errno.ENOTSUP, errno.EPERM}
 )
 
 
@@ -133,14 +136,20 @@ def write_file(path: Path, data: bytes) -> None:
     sync_folder(real_path(path).parent)
 
 
-def fill_file(path: Path, fill: Fill, mode: int | None = None) -> None:
-    """Write a file's content, to a temporary file where possible; without `mode`, keep the mode."""
-    target = real_path(path)
+def fill_file(
+    path: Path, fill: Fill, mode: int | None = None, *, folder: int | None = None
+) -> None:
+    """Write a file's content, to a temporary file where possible; without `mode`, keep the mode.
+
+    With the descriptor of a folder, the path is a name in it, and no link is followed.
+    """
+    target = real_path(path) if folder is None else path
+    flags = os.O_WRONLY | os.O_NONBLOCK | (0 if folder is None else os.O_NOFOLLOW)
     try:
         # Replacing a file requires no permission to write to it, so check that here.
-        descriptor = os.open(target, os.O_WRONLY | os.O_NONBLOCK)
+        descriptor = os.open(target, flags, dir_fd=folder)
     except FileNotFoundError:
-        _replace(target, fill, None, mode)
+        _replace(target, fill, None, mode, folder)
         return
     with os.fdopen(descriptor, "wb") as file:
         status = os.fstat(descriptor)
@@ -149,7 +158,11 @@ def fill_file(path: Path, fill: Fill, mode: int | None = None) -> None:
             raise NotRegularFile(errno.EINVAL, "not a file", os.fspath(path))
         is_file = stat.S_ISREG(status.st_mode)
         # Other names of the same file must see the new content too.
-        if is_file and status.st_nlink == 1 and _can_replace(target, fill, status, mode):
+        if (
+            is_file
+            and status.st_nlink == 1
+            and _can_replace(target, fill, descriptor, mode, folder)
+        ):
             return
         os.set_blocking(descriptor, True)
         if is_file:
@@ -159,9 +172,11 @@ def fill_file(path: Path, fill: Fill, mode: int | None = None) -> None:
             os.fchmod(descriptor, mode)
 
 
-def _can_replace(target: Path, fill: Fill, status: os.stat_result, mode: int | None) -> bool:
+def _can_replace(
+    target: Path, fill: Fill, model: int, mode: int | None, folder: int | None
+) -> bool:
     try:
-        _replace(target, fill, status, mode)
+        _replace(target, fill, model, mode, folder)
     except OSError as error:
         if error.errno not in _CANNOT_REPLACE:
             raise
@@ -169,30 +184,48 @@ def _can_replace(target: Path, fill: Fill, status: os.stat_result, mode: int | N
     return True
 
 
-def _replace(target: Path, fill: Fill, status: os.stat_result | None, mode: int | None) -> None:
+def _replace(
+    target: Path, fill: Fill, model: int | None, mode: int | None, folder: int | None
+) -> None:
     scratch = target.with_name(f"{SCRATCH}{uuid7()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    descriptor = os.open(scratch, flags, 0o666)
+    descriptor = os.open(scratch, flags, 0o666, dir_fd=folder)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            if status is not None:
-                _make_alike(descriptor, scratch, target, status)
+            if model is not None:
+                _make_alike(descriptor, model)
             fill(file)
             if mode is not None:
                 os.fchmod(descriptor, mode)
-        scratch.replace(target)
+        os.replace(scratch, target, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
-        scratch.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(scratch, dir_fd=folder)
         raise
 
 
-def _make_alike(descriptor: int, scratch: Path, target: Path, status: os.stat_result) -> None:
+def _make_alike(descriptor: int, model: int) -> None:
     """Copy the owner, the mode and the attributes of the replaced file to a new one."""
-    created = os.fstat(descriptor)
+    created, status = os.fstat(descriptor), os.fstat(model)
     if (created.st_uid, created.st_gid) != (status.st_uid, status.st_gid):
         os.fchown(descriptor, status.st_uid, status.st_gid)
-    shutil.copystat(target, scratch)
-    os.utime(scratch)  # but not its times
+    os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
+    if not hasattr(os, "listxattr"):
+        return  # this system has none that Python could copy
+    for name in _attributes(model):
+        try:
+            os.setxattr(descriptor, name, os.getxattr(model, name))
+        except OSError as error:
+            # As in `shutil.copystat`: not every file system or user may set each of them.
+            if error.errno not in _NOT_COPIED:
+                raise
+
+
+def _attributes(descriptor: int) -> list[str]:
+    try:
+        return os.listxattr(descriptor)
+    except OSError:
+        return []
 
 
 def real_path(path: Path) -> Path:
