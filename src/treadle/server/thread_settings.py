@@ -117,8 +117,7 @@ def check_turn(
 
     Raises:
         ConfigError: an override is not allowed.
-        InvalidInput: a text is too long, its folder is too long or too deep, or its policy names too
-            many folders.
+        InvalidInput: a text or the folder is too long, or the policy names too many folders.
     """
     check_folder(params.cwd)
     check_texts(params)

@@ -22,6 +22,7 @@ from treadle.sandbox.paths import (
     between,
     find_program,
     is_out_of_reach,
+    is_within,
     open_place,
     parents,
 )
