@@ -65,6 +65,8 @@ def test_hardly_anything_is_imported_when_initialize_is_answered(home: Path) -> 
         "treadle.server",
         "treadle.server.fast_handshake",
         "treadle.server.handshake",
+        "treadle.support",
+        "treadle.support.home",
     }
     assert loaded.isdisjoint(TOO_EARLY)
 
