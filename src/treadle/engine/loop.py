@@ -131,7 +131,7 @@ class AgentLoop:
     async def _converse(self) -> None:
         self._thread.mcp.start()
         if self._left_calls:
-            from treadle.engine.recovery import end_orphans
+            from treadle.engine.stored.recovery import end_orphans
 
             await self._wait_for_servers()
             end_orphans(self._turn, self._left_calls, self._tools)

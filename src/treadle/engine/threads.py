@@ -17,7 +17,7 @@ from treadle.engine.errors import EngineError, ThreadNotLoaded
 from treadle.engine.services import EngineServices
 from treadle.engine.settings import RunSettings
 from treadle.engine.state import LoadedState
-from treadle.engine.stored_threads import StoredThreads
+from treadle.engine.stored.threads import StoredThreads
 from treadle.model.base import Model, ModelItem
 from treadle.protocol import notifications as n
 from treadle.protocol.base import JsonValue
@@ -125,7 +125,7 @@ class Threads:
         it continues to wait. `is_waiting` says whether a sub-agent waits
         (`StoredThreads.find_waiting_agents`).
         """
-        from treadle.engine.recovery import received_messages, recover
+        from treadle.engine.stored.recovery import received_messages, recover
 
         parent = self._loaded.get(stored.meta.parent_thread_id or "")
         if parent is not None:
@@ -213,7 +213,7 @@ class Threads:
 
     def interrupt_turns(self) -> None:
         """Stop every active turn, or suspend it for the next server."""
-        from treadle.engine.suspension import stop_or_suspend
+        from treadle.engine.stored.suspension import stop_or_suspend
 
         for thread in self._loaded.values():
             stop_or_suspend(thread.state, self.stored.is_waiting)

@@ -18,7 +18,7 @@ from treadle.config.permissions import mode_of
 from treadle.config.requirements import refuse_disallowed
 from treadle.engine.errors import InvalidInput
 from treadle.engine.settings import AgentLimits, Profile, RunSettings
-from treadle.engine.stored_permissions import restore_permissions
+from treadle.engine.stored.permissions import restore_permissions
 from treadle.engine.terminals.shell import ShellSettings
 from treadle.engine.tools.dynamic import check_tools
 from treadle.protocol.base import JsonValue

@@ -26,7 +26,7 @@ from treadle.engine.agents.states import PENDING, RUNNING, SHUTDOWN, outcome, st
 from treadle.engine.conversation.context import turn_context
 from treadle.engine.conversation.input import InputFiles, message, to_model_items
 from treadle.engine.settings import RunSettings
-from treadle.engine.stored_permissions import restore_choices
+from treadle.engine.stored.permissions import restore_choices
 from treadle.protocol import notifications as n
 from treadle.protocol.input import UserInput
 from treadle.protocol.item import CollabAgentState

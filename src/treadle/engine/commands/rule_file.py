@@ -74,6 +74,10 @@ class RuleFile:
     # Why the rest of the file is not known; it may contain rules that restrict commands.
     unread: str | None = None
 
+    def mark_unread(self, reason: str) -> None:
+        """Record why the file may contain more rules than were read."""
+        self.unread = reason
+
 
 def read_rules(text: str, path: str) -> RuleFile:
     """Parse the text of a file; an invalid statement becomes a warning and is skipped."""
@@ -169,7 +173,7 @@ class _Reader:
     def give_up(self, reason: str, line: int = 1) -> None:
         """Mark the file as one that may contain more rules."""
         self.warn(line, reason)
-        self.file.unread = f"the rules in {self._path} cannot be read: {reason}"
+        self.file.mark_unread(f"the rules in {self._path} cannot be read: {reason}")
 
     def run(self, statement: ast.stmt) -> None:
         self._steps += 1

@@ -10,10 +10,10 @@ from treadle.connection.context import Context
 from treadle.connection.router import Router
 from treadle.engine.approvals.guardian import overrule
 from treadle.engine.events.intake import thread_stored
-from treadle.engine.forking import fork
 from treadle.engine.project.confined_git import ConfinedGit
 from treadle.engine.review.review import begin_review, review_snapshot
 from treadle.engine.review.target import resolve
+from treadle.engine.stored.forking import fork
 from treadle.engine.thread import LoadedThread
 from treadle.protocol.approval import (
     ThreadApproveGuardianDeniedActionParams,

@@ -11,9 +11,9 @@ import msgspec
 from treadle.connection.context import Context
 from treadle.connection.router import Router
 from treadle.engine.events.intake import keep_settings, thread_stored
-from treadle.engine.forking import fork, start_from
 from treadle.engine.project.git import read_git_info
 from treadle.engine.settings import RunSettings
+from treadle.engine.stored.forking import fork, start_from
 from treadle.engine.thread import LoadedThread
 from treadle.engine.tools.dynamic import check_tools, replace_tools
 from treadle.jsonrpc.errors import InvalidRequest

@@ -101,7 +101,7 @@ class StoredThreads:
         return stored if reader.is_current else reader.read()
 
     def _in_memory(self, thread: LoadedThread) -> StoredThread:
-        from treadle.engine.transcript import times_of, turns_of
+        from treadle.engine.stored.transcript import times_of, turns_of
 
         events = list(thread.journal.read(0))
         return StoredThread(thread.meta, turns_of(events), item_times=times_of(events))
@@ -120,7 +120,7 @@ class StoredThreads:
         is_over = stored.running_turn is None and not stored.inputs
         if is_over or self._store.is_held(stored.meta.id):
             return stored
-        from treadle.engine.recovery import SERVER_ENDED, add_accepted_input, calls_to_repeat
+        from treadle.engine.stored.recovery import SERVER_ENDED, add_accepted_input, calls_to_repeat
 
         if not calls_to_repeat(stored, await self.find_waiting_agents(stored)):
             # A rollback may have removed the turn.
@@ -136,13 +136,13 @@ class StoredThreads:
         loaded = self._loaded.get(thread_id)
         if loaded is None:
             return False
-        from treadle.engine.suspension import is_only_waiting
+        from treadle.engine.stored.suspension import is_only_waiting
 
         return is_only_waiting(loaded.state, self.is_waiting)
 
     async def find_waiting_agents(self, stored: StoredThread) -> Callable[[str], bool]:
         """Return a function that says whether a sub-agent of the thread waits for answers."""
-        from treadle.engine.recovery import agents_waited_for
+        from treadle.engine.stored.recovery import agents_waited_for
 
         known = {id_: await self._was_waiting(id_) for id_ in agents_waited_for(stored)}
         return lambda id_: known.get(id_, False)
@@ -150,7 +150,7 @@ class StoredThreads:
     async def _was_waiting(self, thread_id: str) -> bool:
         if thread_id in self._loaded:
             return self.is_waiting(thread_id)
-        from treadle.engine.recovery import calls_to_repeat
+        from treadle.engine.stored.recovery import calls_to_repeat
 
         try:
             stored = await self._store.run(partial(self._store.read, thread_id))

@@ -84,7 +84,7 @@ async def _fill(
     threads: Threads, thread: LoadedThread, entries: Sequence[Entry]
 ) -> tuple[LoadedThread, list[TurnSnapshot]]:
     """Append the entries to a new thread and load it with the resulting state."""
-    from treadle.engine.transcript import history_of, settings_of, turns_of, usage_of
+    from treadle.engine.stored.transcript import history_of, settings_of, turns_of, usage_of
 
     def append() -> tuple[LoadedState, list[TurnSnapshot]]:
         # In batches, to limit memory and not to block other threads.
