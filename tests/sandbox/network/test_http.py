@@ -148,7 +148,7 @@ SMUGGLED = b"POST http://other.test/ HTTP/1.1\r\nHost: other.test\r\n\r\n"
 async def test_only_the_declared_body_is_forwarded(
     body: bytes, length: int | None, expected: bytes
 ) -> None:
-    """What follows could be another request, whose host no check has seen."""
+    """What follows could be another request, whose host was not checked."""
     assert await forwarded(body + SMUGGLED, length) == expected
 
 

@@ -85,7 +85,7 @@ async def splice(ours: Streams, theirs: Streams) -> None:
 async def exchange(ours: Streams, theirs: Streams, body: int | None) -> None:
     """Forward one body and everything that is answered; see `forward_body`.
 
-    Data after the body could be another request, for another host, that no check has seen.
+    Data after the body could be another request, for a host that was not checked.
     """
     await _exchange(_send(ours[0], theirs[1], body), _pump(theirs[0], ours[1]))
 
