@@ -67,21 +67,30 @@ async def authorization_server(
 ) -> AsyncIterator[tuple[str, list[int]]]:
     """Answer every document like this, and if it is the first one also the first request."""
     sent: list[int] = []
+    serving: set[asyncio.Task[None] | None] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        if head.startswith(b"POST /mcp") and not is_first:
-            host = head.lower().partition(b"\r\nhost:")[2].partition(b"\r\n")[0].strip()
-            writer.write(REFUSED % host)
-        else:
-            sent.append(await send(writer))
-        writer.close()
+        serving.add(asyncio.current_task())
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            if head.startswith(b"POST /mcp") and not is_first:
+                host = head.lower().partition(b"\r\nhost:")[2].partition(b"\r\n")[0].strip()
+                writer.write(REFUSED % host)
+            else:
+                sent.append(await send(writer))
+        finally:
+            writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp", sent
     finally:
         server.close()
+        open_ = [task for task in serving if task is not None and not task.done()]
+        for task in open_:
+            task.cancel()
+        if open_:
+            await asyncio.wait(open_)
 
 
 @pytest.mark.parametrize(

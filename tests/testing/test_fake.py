@@ -109,7 +109,7 @@ async def test_an_unknown_method_is_refused_by_name(transport: str) -> None:
 @pytest.mark.parametrize("play", [fake.never(), fake.wrong_id(NO_MODELS), fake.freezes()])
 async def test_a_request_may_never_be_answered(transport: str, play: fake.Play) -> None:
     server = FakeAppServer().on("model/list", play)
-    async with connected(server, transport, request_timeout=0.2) as client:
+    async with connected(server, transport, request_timeout=0.5) as client:
         with pytest.raises(RequestTimeout):
             await client.list_models()
     assert len(server.connections) == 1
@@ -124,7 +124,7 @@ async def test_a_second_answer_to_one_request_does_no_harm(transport: str) -> No
 
 async def test_a_frozen_server_reads_nothing(transport: str) -> None:
     server = FakeAppServer().on("model/list", fake.freezes())
-    async with connected(server, transport, request_timeout=0.2) as client:
+    async with connected(server, transport, request_timeout=0.5) as client:
         for _ in range(2):
             with pytest.raises(RequestTimeout):
                 await client.list_models()
