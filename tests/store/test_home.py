@@ -15,6 +15,7 @@ from tests.store.builders import Clock, Writer, breakdown, message, meta
 from treadle.protocol.base import GitInfo
 from treadle.protocol.status import NotLoadedThreadStatus
 from treadle.protocol.turn import Turn
+from treadle.store.continuation import entries_of
 from treadle.store.journal import Journal, ThreadNotFound
 from treadle.store.records import Compacted, Named
 from treadle.store.store import Store
@@ -217,7 +218,8 @@ def test_files_that_appear_and_vanish_show_in_the_next_list(store: Store, clock:
 
 def copied(store: Store, clock: Clock, source: str, **cut: str) -> tuple[Sequence[Turn], Journal]:
     journal = store.create(meta(clock, forked_from_id=source))
-    journal.append(store.copy_entries(source, journal.thread_id, **cut))
+    stored = store.cut(store.read(source), **cut)
+    journal.append(entries_of(stored, journal.thread_id))
     stored = store.read(journal.thread_id)
     return stored.turns, journal
 
@@ -251,16 +253,6 @@ def test_a_fork_may_end_at_a_turn_or_before_it(store: Store, clock: Clock) -> No
     ]
     for each in (journal, first, second):
         each.close()
-
-
-def test_a_fork_of_a_running_turn_shows_it_as_interrupted(store: Store, clock: Clock) -> None:
-    journal, _ = thread(store, clock)
-    journal.append(list(Writer(journal, clock).begin("running")))
-    found, fork = copied(store, clock, journal.thread_id)
-
-    assert [turn.status for turn in found] == ["completed", "interrupted"]
-    journal.close()
-    fork.close()
 
 
 def test_stored_metadata_becomes_the_protocols_thread(store: Store, clock: Clock) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from treadle.engine.conversation import instructions
 from treadle.engine.conversation.history import open_calls
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from treadle.engine.turn import ActiveTurn
 
 logger = logging.getLogger(__name__)
+
+ABORTED: Final = "aborted by user"
+"""The output of a call that the user interrupted."""
 
 Step: TypeAlias = Literal["complete", "fail", "interrupt"]
 
@@ -81,7 +84,7 @@ def _publish_cause(thread: LoadedThread, turn: ActiveTurn, error: TurnError | No
 def _settle_calls(thread: LoadedThread, turn: ActiveTurn, step: Step) -> None:
     """Complete open items, answer open calls, and add the user's pending input."""
     ItemStream(turn).abandon()
-    text = "aborted by user" if step == "interrupt" else "not executed: the turn failed"
+    text = ABORTED if step == "interrupt" else "not executed: the turn failed"
     calls = [read_call(item) for item in open_calls(thread.context.history_of(turn).items)]
     thread.context.remember(turn, *(output_item(call, text) for call in calls if call is not None))
     take_input(thread, turn)

@@ -60,9 +60,6 @@ class _Copying:
         for item in turn.items:
             done = ItemCompletedNotification(at_ms, item, self._thread_id, turn.id)
             yield self._event(n.ITEM_COMPLETED.method, at_ms, done)
-        if turn.status == "inProgress":
-            # It continues in the source; in the copy it ends here.
-            turn = msgspec.structs.replace(turn, status="interrupted")
         ended = msgspec.structs.replace(turn, items=[], items_view="notLoaded")
         end_ms = (turn.completed_at or turn.started_at or 0) * 1000
         params = TurnCompletedNotification(self._thread_id, ended)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from treadle.protocol.base import GitInfo
-from treadle.store.continuation import entries_of
 from treadle.store.index.names import append_name
 from treadle.store.journal import Entry, Journal, StorageFailed, ThreadExists, ThreadNotFound
 from treadle.store.lease import Lease
@@ -270,27 +269,25 @@ class Store:
             raise ThreadNotFound(path)
         return place
 
-    def copy_entries(
+    def cut(
         self,
-        source: StoredThread | str,
-        target_id: str,
+        source: StoredThread,
         *,
         last_turn_id: str | None = None,
         before_turn_id: str | None = None,
-    ) -> Sequence[Entry]:
-        """Return the entries of a copy of a thread: whole, up to a turn, or before it.
+    ) -> StoredThread:
+        """Return a thread as it was after a turn, or before one; whole if no turn is named.
 
         Raises:
-            ThreadNotFound: there is no such thread, or it is to be cut and has no file.
+            ThreadNotFound: the thread is to be cut and has no file.
         """
-        stored = self.read(source) if isinstance(source, str) else source
-        if last_turn_id is not None or before_turn_id is not None:
-            if stored.meta.path is None:
-                raise ThreadNotFound(stored.meta.id)
-            stored = self._load(
-                Path(stored.meta.path), last_turn_id=last_turn_id, before_turn_id=before_turn_id
-            ).stored
-        return entries_of(stored, target_id)
+        if last_turn_id is None and before_turn_id is None:
+            return source
+        if source.meta.path is None:
+            raise ThreadNotFound(source.meta.id)
+        return self._load(
+            Path(source.meta.path), last_turn_id=last_turn_id, before_turn_id=before_turn_id
+        ).stored
 
     def list(self, query: ThreadQuery) -> ThreadPage:
         """Return one page of threads.

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.harness.model_server import says
+from tests.harness.model_server import calls, says
 from tests.harness.threads import (
     ANSWER,
     EPILOGUE,
@@ -220,6 +220,36 @@ async def test_a_fork_may_end_with_a_turn_or_before_it(stage: Stage) -> None:
     assert await fork(beforeTurnId=ids[1]) == [["one", "done"]]
     unknown = {"threadId": thread_id, "lastTurnId": "nope"}
     assert (await client.refusal("thread/fork", unknown)).kind == "turnNotFound"
+
+
+@pytest.mark.parametrize("ephemeral", [False, True])
+@pytest.mark.parametrize("source", [{}, {"ephemeral": True}])
+async def test_a_fork_of_a_running_turn_records_its_interruption(
+    stage: Stage, source: dict[str, bool], ephemeral: bool
+) -> None:
+    """Upstream: the fork records what `turn/interrupt` records; the source continues.
+
+    A provider refuses a history that ends in a call without an output.
+    """
+    client = await stage.client()
+    asking = {"approvalPolicy": "untrusted", "cwd": str(stage.workspace)}
+    thread_id = await client.start(**asking, **source)
+    stage.model.plays(calls("exec_command", {"cmd": "touch made"}))
+    turn_id = await client.start_turn(thread_id, "run it")
+    approval = (await client.until("item/commandExecution/requestApproval"))[-1]
+    asked = {"threadId": thread_id, "ephemeral": ephemeral}
+    forked = (await client.request("thread/fork", asked))["thread"]
+    await client.run(forked["id"], "after the fork")
+    request = stage.model.requests[-1]
+    await client.peer.send({"id": approval["id"], "result": {"decision": "decline"}})
+    await client.end_of(turn_id)
+
+    assert [turn["status"] for turn in forked["turns"]] == ["interrupted"]
+    assert request.outputs() == {"call-1": "aborted by user"}
+    said = [text for role, text in request.conversation() if role == "user"]
+    assert [said[0], said[-1]] == ["run it", "after the fork"]
+    assert said[1].startswith("<turn_aborted>")
+    assert [turn["status"] for turn in (await client.read(thread_id))["turns"]] == ["completed"]
 
 
 async def test_a_turn_that_its_server_did_not_finish_ends_as_interrupted(stage: Stage) -> None:

@@ -7,12 +7,18 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from treadle.engine.conversation import instructions
+from treadle.engine.conversation.history import open_calls
+from treadle.engine.conversation.input import message
+from treadle.engine.ending import ABORTED
 from treadle.engine.errors import TurnNotFound
 from treadle.engine.settings import RunSettings
 from treadle.engine.state import LoadedState
+from treadle.engine.tools.registry import output_item, read_call
 from treadle.model.base import ModelItem
 from treadle.protocol.extension import Budget
 from treadle.protocol.turn import Turn as TurnSnapshot
+from treadle.store.continuation import entries_of
 from treadle.store.journal import Entry, Event, StorageFailed
 from treadle.store.records import HistoryItem
 from treadle.store.stored_thread import StoredThread, ThreadMeta
@@ -60,12 +66,33 @@ async def fork(
         budget=None if budget is None else msgspec.convert(budget, Budget),
         metadata=extra.get("metadata"),
     )
-    entries = await threads.store.run(
-        lambda: threads.store.copy_entries(
-            source, thread.id, last_turn_id=last_turn_id, before_turn_id=before_turn_id
+
+    def copy() -> Sequence[Entry]:
+        copied = threads.store.cut(
+            source, last_turn_id=last_turn_id, before_turn_id=before_turn_id
         )
+        _interrupt_running_turn(copied)
+        return entries_of(copied, thread.id)
+
+    return await _fill(threads, thread, await threads.store.run(copy))
+
+
+def _interrupt_running_turn(copied: StoredThread) -> None:
+    """End the turn that is running in the source as `turn/interrupt` does."""
+    if not copied.turns or copied.turns[-1].status != "inProgress":
+        return
+    turn = copied.turns[-1]
+    open_items = [
+        msgspec.structs.replace(started.item, status="failed")
+        for started in copied.open_items
+        if started.turn_id == turn.id and getattr(started.item, "status", None) == "inProgress"
+    ]
+    copied.turns[-1] = msgspec.structs.replace(
+        turn, status="interrupted", items=[*turn.items, *open_items]
     )
-    return await _fill(threads, thread, entries)
+    calls = [read_call(item) for item in open_calls(copied.history)]
+    copied.history += [output_item(call, ABORTED) for call in calls if call is not None]
+    copied.history.append(message("user", instructions.INTERRUPTED))
 
 
 async def start_from(
