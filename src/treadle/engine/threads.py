@@ -69,6 +69,8 @@ class Threads:
         # Called with the parent and the child for every sub-agent.
         self._on_spawn = on_spawn
         self._subscribers: dict[str, int] = {}
+        # Threads to close when their turn ends, because the last subscriber unsubscribed.
+        self._closing: set[str] = set()
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @cached_property
@@ -202,14 +204,21 @@ class Threads:
         """
         if thread.turn is not None:
             raise EngineError(f"thread {thread.id} has an active turn")
+        self._closing.discard(thread.id)
         if self._loaded.pop(thread.id, None) is not None:
             thread.state.set_status(NotLoadedThreadStatus())
             thread.close()
 
-    def close_thread(self, thread: LoadedThread) -> None:
-        """Unload a thread that has lost its last subscriber."""
-        self.unload(thread)
-        self.services.broadcast(n.THREAD_CLOSED, ThreadClosedNotification(thread.id))
+    def close_when_idle(self, thread: LoadedThread) -> None:
+        """Unload a thread that has lost its last subscriber, after its turn if one is active."""
+        self._closing.add(thread.id)
+        self._close_if_idle(thread)
+
+    def _close_if_idle(self, thread: LoadedThread) -> None:
+        is_left = thread.id in self._closing and thread.id not in self._subscribers
+        if is_left and thread.turn is None and self._loaded.get(thread.id) is thread:
+            self.unload(thread)
+            self.services.broadcast(n.THREAD_CLOSED, ThreadClosedNotification(thread.id))
 
     def interrupt_turns(self) -> None:
         """Stop every active turn, or suspend it for the next server."""
@@ -232,6 +241,7 @@ class Threads:
 
     def add_subscriber(self, thread: LoadedThread) -> None:
         """Count one more subscriber."""
+        self._closing.discard(thread.id)
         self._subscribers[thread.id] = self._subscribers.get(thread.id, 0) + 1
 
     def remove_subscriber(self, thread: LoadedThread) -> int:
@@ -311,7 +321,9 @@ class Threads:
         )
         if thread.id not in self._subscribers:
             # Later: the thread still has to record the turn's effect on its goal.
-            asyncio.get_running_loop().call_soon(self._trim)
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._close_if_idle, thread)
+            loop.call_soon(self._trim)
 
     # -- snapshots
 

@@ -305,6 +305,17 @@ class Store:
         """
         return self._catalog.search(query)
 
+    def check_archivable(self, thread_id: str) -> None:
+        """Check what can be checked before a thread is unloaded to archive it.
+
+        Raises:
+            ThreadNotFound: there is no such thread, or it is archived already.
+            OSError: the folder for archived threads cannot be created.
+        """
+        if self._catalog.find(thread_id).parent.name == ARCHIVED:
+            raise ThreadNotFound(thread_id)
+        make_private(self.home / ARCHIVED)
+
     def archive(self, thread_id: str) -> ThreadMeta:
         """Archive a thread.
 
@@ -312,9 +323,7 @@ class Store:
             ThreadNotFound: there is no such thread, or it is archived already.
             ThreadLocked: another process writes it.
         """
-        path = self._catalog.find(thread_id)
-        if path.parent.name == ARCHIVED:
-            raise ThreadNotFound(thread_id)
+        self.check_archivable(thread_id)
         return self._move(thread_id, archived=True)
 
     def unarchive(self, thread_id: str) -> ThreadMeta:

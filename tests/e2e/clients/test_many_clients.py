@@ -63,6 +63,43 @@ async def test_a_client_that_unsubscribes_receives_nothing_more_while_others_do(
     assert outline(overheard) == BROADCAST
 
 
+async def test_a_thread_closes_after_the_turn_in_which_its_last_client_left(stage: Stage) -> None:
+    """Upstream: the thread is unloaded, its status changes, and every client learns of it."""
+    alice, bob = await stage.client(), await stage.client()
+    thread_id, gate = await alice.start(), asyncio.Event()
+    stage.model.plays(says("slow", "m1", ["sl"], gate))
+    await alice.start_turn(thread_id, "take your time")
+    await alice.until("item/agentMessage/delta")
+    left = await alice.request("thread/unsubscribe", {"threadId": thread_id})
+    loaded = await bob.request("thread/loaded/list", {})
+    gate.set()
+    messages = await bob.until("thread/closed")
+
+    assert (left["status"], loaded["data"]) == ("unsubscribed", [thread_id])
+    assert outline(messages)[-3:] == [
+        "thread/status/changed idle",
+        "thread/status/changed notLoaded",
+        "thread/closed",
+    ]
+    assert (await bob.request("thread/loaded/list", {}))["data"] == []
+
+
+async def test_a_thread_stays_open_if_a_client_joins_before_its_turn_ends(stage: Stage) -> None:
+    alice, bob = await stage.client(), await stage.client()
+    thread_id, gate = await alice.start(), asyncio.Event()
+    stage.model.plays(says("slow", "m1", ["sl"], gate))
+    turn_id = await alice.start_turn(thread_id, "take your time")
+    await alice.until("item/agentMessage/delta")
+    await alice.request("thread/unsubscribe", {"threadId": thread_id})
+    await bob.request("thread/resume", {"threadId": thread_id})
+    gate.set()
+    await bob.end_of(turn_id)
+    await bob.settled()
+
+    assert (await bob.request("thread/loaded/list", {}))["data"] == [thread_id]
+    assert params_of(bob.received, "thread/closed") == []
+
+
 async def test_a_turn_continues_when_its_client_disconnects(stage: Stage) -> None:
     """Turns belong to the server, not to a connection."""
     alice, bob = await stage.client(), await stage.client()

@@ -170,6 +170,31 @@ async def test_an_empty_metadata_update_is_rejected(stage: Stage) -> None:
     assert await refusal(projectId="p") == "this server has no projects"
 
 
+async def test_a_refused_archive_leaves_an_ephemeral_thread_as_it_is(stage: Stage) -> None:
+    """Upstream: such a thread has no file to move; its conversation continues."""
+    client = await stage.client()
+    thread_id = await client.start(ephemeral=True)
+    await client.run(thread_id, "remember 42")
+    for method in ("thread/archive", "thread/unarchive"):
+        refused = await client.refusal(method, {"threadId": thread_id})
+        assert "rollout found" in refused.message
+    await client.run(thread_id, "what was it?")
+
+    said = [text for role, text in stage.model.requests[-1].conversation() if role == "user"]
+    assert said == ["remember 42", "what was it?"]
+
+
+async def test_an_archive_that_cannot_be_stored_leaves_the_thread_loaded(stage: Stage) -> None:
+    client = await stage.client()
+    thread_id = await client.start()
+    await client.run(thread_id, "one")
+    (stage.home / "archived_sessions").write_text("not a folder")
+    await client.refusal("thread/archive", {"threadId": thread_id})
+    await client.run(thread_id, "two")
+
+    assert words(await client.read(thread_id)) == [["one", "done"], ["two", "done"]]
+
+
 async def test_an_archived_thread_is_hidden_and_can_be_unarchived(stage: Stage) -> None:
     client = await stage.client()
     thread_id = await client.start()

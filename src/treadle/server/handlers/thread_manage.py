@@ -209,6 +209,7 @@ async def thread_archive(
     """Archive a thread; an active turn is interrupted."""
     threads = ctx.session.server.threads
     async with threads.opening(params.thread_id):
+        await threads.store.run(partial(threads.store.check_archivable, params.thread_id))
         await _unload(ctx, params.thread_id)
         await threads.store.run(partial(threads.store.archive, params.thread_id))
     notification = ThreadArchivedNotification(params.thread_id)
@@ -254,15 +255,15 @@ async def thread_delete(
 def thread_unsubscribe(
     ctx: Context[ClientSession], params: ThreadUnsubscribeParams
 ) -> ThreadUnsubscribeResponse:
-    """End the client's subscription; a thread without subscribers is unloaded."""
+    """End the client's subscription; a thread without subscribers is unloaded after its turn."""
     threads = ctx.session.server.threads
     thread = threads.find(params.thread_id)
     if thread is None:
         return ThreadUnsubscribeResponse("notLoaded")
     if not ctx.session.unsubscribe(params.thread_id):
         return ThreadUnsubscribeResponse("notSubscribed")
-    if not threads.has_subscribers(thread) and thread.turn is None:
-        ctx.after_reply(partial(threads.close_thread, thread))
+    if not threads.has_subscribers(thread):
+        ctx.after_reply(partial(threads.close_when_idle, thread))
     return ThreadUnsubscribeResponse("unsubscribed")
 
 
