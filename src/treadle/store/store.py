@@ -13,7 +13,7 @@ import msgspec
 
 from treadle.protocol.base import GitInfo
 from treadle.store.index.names import append_name
-from treadle.store.journal import Entry, Journal, StorageFailed, ThreadExists, ThreadNotFound
+from treadle.store.journal import Journal, StorageFailed, ThreadExists, ThreadNotFound
 from treadle.store.lease import Lease
 from treadle.store.memory import MemoryJournal
 from treadle.store.records import MetadataChanged
