@@ -68,9 +68,7 @@ async def fork(
     )
 
     def copy() -> Sequence[Entry]:
-        copied = threads.store.cut(
-            source, last_turn_id=last_turn_id, before_turn_id=before_turn_id
-        )
+        copied = threads.store.cut(source, last_turn_id=last_turn_id, before_turn_id=before_turn_id)
         _interrupt_running_turn(copied)
         return entries_of(copied, thread.id)
 
