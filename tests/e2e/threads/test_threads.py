@@ -296,6 +296,9 @@ async def test_threads_are_listed_in_pages_in_either_order(stage: Stage) -> None
     assert await listed(limit=0) == ids[-1:]
     assert await listed(sortKey="updated_at", limit=1) == ids[-1:]
     assert await listed(searchTerm="number 1") == ids[1:2]
+    assert await listed(searchTerm="NUMBER 1") == []  # upstream: the case counts
+    assert await listed(searchTerm="nu") == ids[::-1]
+    assert await listed(searchTerm="NU") == []
     assert await listed(sourceKinds=["exec"]) == []
     assert await listed(modelProviders=["other"]) == []
     assert await listed(cwd="/nowhere") == []

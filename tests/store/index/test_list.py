@@ -139,15 +139,15 @@ def test_several_folders_are_one_list(tmp_path: Path, clock: Clock) -> None:
     index.close()
 
 
-@pytest.mark.parametrize("term", ["Needle", "nEEDL", "le in", "ne", "N", '"quoted"', "50%_"])
-def test_search_finds_parts_of_preview_and_name_ignoring_case(
-    store: Store, clock: Clock, term: str
-) -> None:
+@pytest.mark.parametrize("term", ["needle", "eedl", "le in", "ne", "n", '"quoted"', "50%_"])
+def test_search_finds_parts_of_preview_and_name(store: Store, clock: Clock, term: str) -> None:
     wanted = add(store, clock, 'a needle in "quoted" hay 50%_x')
     add(store, clock, "half a stack, 50 x")
     store.set_name(add(store, clock, "half a stack"), "some other title")
 
     assert ids(store, search_term=term) == [wanted]
+    if term.upper() != term:
+        assert ids(store, search_term=term.upper()) == []  # upstream: the case counts
 
 
 def test_search_finds_names(store: Store, clock: Clock) -> None:
@@ -156,7 +156,8 @@ def test_search_finds_names(store: Store, clock: Clock) -> None:
     store.set_name(named, "Grüße aus Köln")
 
     assert ids(store, search_term="GRÜSSE") == []
-    assert ids(store, search_term="grüße") == [named]
+    assert ids(store, search_term="grüße") == []
+    assert ids(store, search_term="Grüße") == [named]
 
 
 def test_a_message_is_found_with_a_snippet(store: Store, clock: Clock) -> None:

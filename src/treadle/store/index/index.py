@@ -272,7 +272,7 @@ def _filters(query: ThreadQuery) -> Iterator[tuple[str, Sequence[object]]]:
         condition, values = _one_of("id", query.excluded_thread_ids)
         yield f"not {condition}", values
     if query.search_term:
-        yield _mentions(query.search_term, table="titles", columns=("preview", "name"))
+        yield _in_title(query.search_term)
     if query.mentions:
         condition, values = _mentions(query.mentions, table="speech", columns=("text",))
         yield f"number in (select thread from messages where {condition})", values  # noqa: S608  as above
@@ -287,6 +287,13 @@ _DESCENDS: Final = (
 
 def _one_of(column: str, values: Sequence[str]) -> tuple[str, Sequence[object]]:
     return f"{column} in ({', '.join('?' * len(values))})", values
+
+
+def _in_title(term: str) -> tuple[str, Sequence[object]]:
+    """Match the case as well: the search of titles does, that of messages does not."""
+    condition, values = _mentions(term, table="titles", columns=("preview", "name"))
+    exact = "(instr(preview, ?) > 0 or instr(name, ?) > 0)"
+    return f"{condition} and {exact}", [*values, *[term.replace("\0", "")] * 2]
 
 
 def _mentions(term: str, *, table: str, columns: Sequence[str]) -> tuple[str, Sequence[object]]:
