@@ -43,7 +43,7 @@ def users_entries(bench_: Bench) -> list[str]:
 
 
 async def test_goal_of_the_model_is_not_the_users(home: Path) -> None:
-    """Also under the next server, which reads the conversation from the disk."""
+    """Also in a fork, which is read from the disk."""
     async with bench(home, **REVIEWED) as bench_:
         bench_.stage.model.plays(
             *(calls("create_goal", {"objective": EVIL}, "g1"), says("ok"), REMOVAL, DENIAL),

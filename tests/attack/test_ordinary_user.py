@@ -13,10 +13,11 @@ from tests.harness.ordinary_user import run_as_ordinary_user
 # permissions nor about commands. They run as an ordinary user with `make soak`.
 SAME_FOR_ALL = frozenset(
     """
-    bursts clock_set_back damaged_store freezes keys_in_errors last_message linear_patterns
-    linear_time locked_index long_threads mcp_floods model_floods output_flood patterns power_cut
-    redirects repeated_call_ids reruns safe_commands search_bounds slow_steps strangers
-    terminal_questions turn_always_ends
+    authorization bursts clock_set_back damaged_store freezes keys_in_errors large_texts
+    last_message linear_patterns linear_time locked_index long_threads many_roots mcp_floods
+    mcp_lists model_floods oauth_floods output_flood patterns power_cut project_settings redirects
+    repeated_call_ids reruns safe_commands search_bounds slow_steps strangers terminal_questions
+    turn_always_ends watch_floods
     """.split()
 )
 SUBJECTS = sorted(

@@ -24,6 +24,9 @@ from treadle.shell.safe import is_known_safe
 
 # (shell, script, what it leaves behind; None if it needs a program that may be missing)
 REAL: Final = [
+    # zsh evaluates the word after a name: as a subscript, and as the argument of a modifier.
+    ("zsh", "echo $#path['$(touch made)']", "made"),
+    ("zsh", "echo $HOME:F:'$(touch made)':h", "made"),
     ("bash", "printf '12345%n' PATH; ls", "5/ran"),
     ("bash", "printf '%d%n' 5 PATH; ls", "1/ran"),
     ("bash", "printf -v PATH x; ls", "x/ran"),
