@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 from tests.harness.model_server import Reply, completed, created, done, says
 from tests.harness.threads import (
@@ -57,7 +56,8 @@ async def test_raw_events_reach_threads_that_requested_them(stage: Stage) -> Non
 async def test_a_skill_is_shown_to_the_model_before_the_message_that_names_it(
     stage: Stage,
 ) -> None:
-    skill = write_skill(stage, "well")
+    skill = stage.workspace / "SKILL.md"
+    skill.write_text("Do it well.", "utf-8")
     client = await stage.client()
     input_ = [{"type": "skill", "name": "well", "path": str(skill)}, text_input("use $well")]
     await client.run(await client.start(), input=input_)
@@ -66,31 +66,6 @@ async def test_a_skill_is_shown_to_the_model_before_the_message_that_names_it(
     assert [role for role, _ in conversation] == ["user", "user"]
     assert "Do it well." in conversation[0][1]
     assert conversation[1] == ("user", "use $well")
-
-
-async def test_only_known_and_enabled_skills_are_shown_to_the_model(stage: Stage) -> None:
-    """Upstream: a disabled skill and any other file are left out, and the turn runs."""
-    good, disabled = write_skill(stage, "well"), write_skill(stage, "badly")
-    client = await stage.client()
-    off = {"path": str(disabled), "enabled": False}
-    await client.request("skills/config/write", off)
-    secret = stage.workspace / "SKILL.md"
-    secret.write_text("Keep this.", "utf-8")
-    named = [disabled, secret, stage.workspace / "missing", good]
-    input_ = [{"type": "skill", "name": "x", "path": str(path)} for path in named]
-    thread_id = await client.start(cwd=str(stage.workspace))
-    await client.run(thread_id, input=[*input_, text_input("go")])
-
-    said = [text for _, text in stage.model.requests[0].conversation()]
-    assert len([text for text in said if "<skill>" in text]) == 1
-    assert any("Do it well." in text for text in said)
-
-
-def write_skill(stage: Stage, name: str) -> Path:
-    path = stage.home / "skills" / name / "SKILL.md"
-    path.parent.mkdir(parents=True)
-    path.write_text(f"---\nname: {name}\ndescription: d\n---\nDo it {name}.", "utf-8")
-    return path
 
 
 async def test_context_that_a_client_adds_reaches_the_model_when_it_changes(stage: Stage) -> None:

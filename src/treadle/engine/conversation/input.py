@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -26,14 +24,11 @@ from treadle.protocol.input import (
     UserInput,
 )
 from treadle.protocol.item import FunctionCallOutputThreadItem
-from treadle.protocol.skill import SkillMetadata
 from treadle.protocol.tool import TurnToolOutput
 from treadle.support.concurrency.workers import Workers
 from treadle.support.files.reading import FileTooLarge, read_regular
 from treadle.support.ids import uuid7
 from treadle.support.text.base64_chunks import encode_base64
-
-logger = logging.getLogger(__name__)
 
 MAX_FILE_BYTES: Final = 32 * 1024 * 1024
 """The maximum total size of the files of one input."""
@@ -45,9 +40,6 @@ InputFiles: TypeAlias = Mapping[int, str]
 """The contents of an input's files, by position in the input: data URLs, or text."""
 
 NO_FILES: Final[InputFiles] = {}
-
-FindSkills: TypeAlias = Callable[[], Sequence[SkillMetadata]]
-"""Returns the skills that apply to a thread; called in a worker thread."""
 
 MAX_TOOL_NAME: Final = 64
 # Characters that providers reject in the name of a tool.
@@ -61,19 +53,15 @@ def message(role: str, *texts: str) -> ModelItem:
     return {"type": "message", "role": role, "content": content}
 
 
-async def read_files(
-    content: Sequence[UserInput], workers: Workers, find_skills: FindSkills
-) -> InputFiles:
+async def read_files(content: Sequence[UserInput], workers: Workers) -> InputFiles:
     """Read the files that an input names, in a worker thread.
-
-    Skills that are unknown or disabled are left out.
 
     Raises:
         InvalidInput: a file cannot be read, is not a regular file, or is too large.
     """
     if not any(isinstance(part, FileUserInput) for part in content):
         return {}
-    return await workers.run(_read_files, content, find_skills)
+    return await workers.run(_read_files, content)
 
 
 def to_model_items(content: Sequence[UserInput], files: InputFiles) -> list[ModelItem]:
@@ -99,9 +87,8 @@ def to_model_items(content: Sequence[UserInput], files: InputFiles) -> list[Mode
             case LocalAudioUserInput():
                 parts.append({"type": "input_audio", "audio_url": files[position]})
             case SkillUserInput():
-                if position in files:
-                    text = instructions.skill(part.name, part.path, files[position])
-                    skills.append(message("user", text))
+                text = instructions.skill(part.name, part.path, files[position])
+                skills.append(message("user", text))
             case _:
                 pass  # the text already contains what a mention refers to
     if parts:
@@ -156,17 +143,11 @@ def _labelled(path: str, image: JsonValue) -> list[JsonValue]:
     ]
 
 
-def _read_files(content: Sequence[UserInput], find_skills: FindSkills) -> InputFiles:
+def _read_files(content: Sequence[UserInput]) -> InputFiles:
     files: dict[int, str] = {}
     remaining = MAX_FILE_BYTES
-    has_skills = any(isinstance(part, SkillUserInput) for part in content)
-    enabled = {skill.path for skill in find_skills() if skill.enabled} if has_skills else set()
     for position, part in enumerate(content):
         if not isinstance(part, FileUserInput):
-            continue
-        # Skills are listed by their real paths.
-        if isinstance(part, SkillUserInput) and os.path.realpath(part.path) not in enabled:
-            logger.warning("skill not used: unknown or disabled", extra={"path": part.path})
             continue
         data = _read(part.path, f"input[{position}].path", remaining)
         remaining -= len(data)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 import msgspec
@@ -102,11 +101,7 @@ class _AgentTool:
             if isinstance(part, FileUserInput) and not confinement.may_read(part.path):
                 raise ToolRefused(f"the sandbox does not allow reading `{part.path}`")
         try:
-            return await read_files(
-                inputs,
-                self._thread.services.file_workers,
-                partial(self._thread.services.skills, self._thread.settings.cwd),
-            )
+            return await read_files(inputs, self._thread.services.file_workers)
         except InvalidInput as error:
             raise ToolRefused(str(error)) from error
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-
 from treadle.connection.context import Context
 from treadle.connection.router import Router
-from treadle.engine.conversation.input import InputFiles, read_files
+from treadle.engine.conversation.input import read_files
 from treadle.engine.events.intake import input_stored
-from treadle.engine.thread import LoadedThread
 from treadle.protocol.client_requests import (
     CLIENT_REQUESTS,
     TURN_INTERRUPT,
@@ -17,7 +13,6 @@ from treadle.protocol.client_requests import (
     TURN_START,
     TURN_STEER,
 )
-from treadle.protocol.input import UserInput
 from treadle.protocol.turn import (
     TurnInterruptParams,
     TurnInterruptResponse,
@@ -43,19 +38,11 @@ async def turn_start(ctx: Context[ClientSession], params: TurnStartParams) -> Tu
     configuration = ctx.session.server.configuration
     check_turn(configuration, params)
     profile = turn_profile(configuration, params, thread.settings.cwd)
-    files = await _read_files(thread, params.input, params.cwd)
+    files = await read_files(params.input, ctx.session.server.threads.services.file_workers)
     accepted = thread.begin_turn(params, profile, files=files)
     await input_stored(thread, accepted)
     ctx.after_reply(accepted.start)
     return TurnStartResponse(accepted.snapshot)
-
-
-async def _read_files(
-    thread: LoadedThread, content: Sequence[UserInput], cwd: str | None = None
-) -> InputFiles:
-    services = thread.services
-    find_skills = partial(services.skills, cwd or thread.settings.cwd)
-    return await read_files(content, services.file_workers, find_skills)
 
 
 @router.request(TURN_STEER)
@@ -64,7 +51,7 @@ async def turn_steer(ctx: Context[ClientSession], params: TurnSteerParams) -> Tu
     check_count(params.input, "input", MAX_PARTS)
     check_texts(params)
     thread = ctx.session.server.threads.get(params.thread_id)
-    files = await _read_files(thread, params.input)
+    files = await read_files(params.input, ctx.session.server.threads.services.file_workers)
     turn_id = thread.steer(params, files=files)
     await input_stored(thread)
     return TurnSteerResponse(turn_id)
