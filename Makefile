@@ -7,8 +7,8 @@ STAMP := .venv/.treadle-ready
 # Only the tests marked `reference` and the benchmarks need the binaries: 600 MB.
 REFERENCE := .venv/.treadle-reference
 DOCS := .venv/.treadle-docs
-# Tests wait for servers a third of their time, and more workers make them wait for each other.
-WORKERS ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
+# Tests wait for servers a third of their time; with still more workers they wait for each other.
+WORKERS ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 2)))
 # Compiled files are shared by some thousand processes that the tests start.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -q -n $(WORKERS) --maxprocesses 4 \
 	--dist worksteal
