@@ -183,6 +183,7 @@ def test_deltas_are_kept_for_the_current_and_the_previous_turn(
     assert methods.count("item/agentMessage/delta") == 0
     inside = [event.method for event in read_all(speaker.log.reader(6))]
     assert inside.count("item/agentMessage/delta") == 4
+    monkeypatch.setattr(log_module, "MIN_RECENT", 1)
     monkeypatch.setattr(log_module, "MAX_RECENT_BYTES", 10)
     speaker = Speaker()
     speaker.start("long")
@@ -194,6 +195,7 @@ def test_unstored_events_of_any_kind_count_towards_the_limit_of_recent_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """600 progress messages of 1 MB were all kept, although deltas were limited to 4 MB."""
+    monkeypatch.setattr(log_module, "MIN_RECENT", 1)
     monkeypatch.setattr(log_module, "MAX_RECENT_BYTES", 10_000)
     log = Speaker().log
     for _ in range(100):
@@ -213,12 +215,26 @@ def test_stored_events_that_are_no_longer_recent_are_read_from_the_journal(
         def size(self) -> int:  # type: ignore[override]  # a constant there, as in a file here
             return 1000 * len(self._events)
 
+    monkeypatch.setattr(log_module, "MIN_RECENT", 1)
     monkeypatch.setattr(log_module, "MAX_RECENT_BYTES", 10_000)
     log = Speaker(Measured("t")).log
     for _ in range(100):
         log.publish(n.WARNING, WarningNotification("x" * 1000))
     assert log.recent(89) is None
     assert [event.seq for event in read_all(log.reader(0))] == list(range(1, 101))
+
+
+def test_a_large_event_does_not_displace_the_deltas_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The last note of a flood of output was lost: the completed item has the size of the flood."""
+    monkeypatch.setattr(log_module, "MAX_RECENT_BYTES", 1000)
+    speaker = Speaker()
+    speaker.start("long")
+    speaker.say("long", "x" * 900)
+    speaker.say("long", "the last note")
+    speaker.say("long", "y" * 900)
+    assert [event.seq for event in speaker.log.recent(1) or ()] == [2, 3, 4]
 
 
 def test_the_last_event_is_kept_whatever_its_size(

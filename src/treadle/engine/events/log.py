@@ -34,6 +34,9 @@ logger = logging.getLogger(__name__)
 P = TypeVar("P", bound=msgspec.Struct)
 
 MAX_RECENT: Final = 8192
+MIN_RECENT: Final = 16
+"""How many events stay in memory when others are forgotten for their size."""
+
 # Broadcasts are only for connected clients: no client reads them after a reconnect.
 MAX_ANNOUNCED: Final = 2048
 MAX_RECENT_BYTES: Final = 4 * 1024 * 1024
@@ -337,15 +340,19 @@ class EventLog:
     def _surplus(self) -> int:
         """Return how many events to forget so that half of both limits is free.
 
-        The last event and those that wait for the disk stay: no client has received them.
+        The last events and those that wait for the disk stay: no client has received them.
         """
-        count = max(0, len(self._recent) - self._limit // 2)
-        size = self._size - sum(self._sizes[:count])
         most = min(len(self._recent) - 1, max(0, self.visible_seq + 1 - self._recent[0].seq))
+        count = min(max(0, len(self._recent) - self._limit // 2), most)
+        size = self._size - sum(self._sizes[:count])
+        if self._size <= 2 * self._max_size:
+            # A large event must not displace the deltas before it: they are published in the same
+            # step of the event loop, so that no client has read them yet.
+            most = min(most, len(self._recent) - MIN_RECENT)
         while count < most and size > self._max_size // 2:
             size -= self._sizes[count]
             count += 1
-        return min(count, most)
+        return count
 
     def _forget(self, count: int) -> None:
         if count:
