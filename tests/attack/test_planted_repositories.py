@@ -150,3 +150,17 @@ async def test_reading_command_without_approval_runs_no_program_of_the_workspace
             _, output = await bench_.call(tool, arguments)
             assert "node_modules" in output
     assert names(outside) == []
+
+
+@pytest.mark.parametrize("place", ["vendor/.git", "vendor/.git/commondir"])
+async def test_a_pipe_in_place_of_settings_blocks_nothing(home: Path, place: str) -> None:
+    """Opening it would stop the event loop until another program opens the other end."""
+    rule(home, "git")
+    async with bench(home, NO_TEMPORARY_FOLDERS, **WRITES) as bench_:
+        pipe = bench_.stage.workspace / place
+        pipe.parent.mkdir(parents=True, exist_ok=True)
+        os.mkfifo(pipe)
+        arguments = {"cmd": "git --version", "workdir": str(bench_.stage.workspace / "vendor")}
+        messages, _ = await bench_.call("exec_command", arguments)
+        (ended,) = commands(messages)
+    assert ended["status"] == "completed"

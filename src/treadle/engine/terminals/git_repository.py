@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from treadle.shell.scripts import program_name
+from treadle.support.files.reading import read_regular
 
 if TYPE_CHECKING:
     from treadle.sandbox.boundary import Boundary
@@ -94,14 +95,14 @@ def _settings_of(entry: Path) -> list[Path]:
 
 def _common(folder: Path) -> list[Path]:
     """The settings that a worktree shares with its repository."""
-    named = _first_line(folder / "commondir")
-    return [folder / "commondir", folder / named / "config"] if named else []
+    place = folder / "commondir"
+    return [place, folder / _first_line(place) / "config"] if os.path.lexists(place) else []
 
 
 def _first_line(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            text = file.read(_MAX_FILE)
+        # A command can put a pipe there, and opening one would wait for its other end.
+        text = read_regular(path, _MAX_FILE)
     except OSError:
         return ""
     return text.decode("utf-8", "replace").partition("\n")[0].strip()
