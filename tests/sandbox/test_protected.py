@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.harness.sandbox import using
 from tests.sandbox.commands import confine, names, new_token, run, snapshot, start, workspace

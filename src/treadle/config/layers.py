@@ -10,6 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 from treadle.config.settings import Table
 from treadle.protocol.base import JsonValue
 from treadle.protocol.config import (
@@ -88,8 +90,7 @@ class Layer:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
+class Merged(Struct, frozen=True):
     """The result of a merge, and the layer that set each dotted key."""
 
     table: Table

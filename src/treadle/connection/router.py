@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from treadle.connection.context import Context, S
 from treadle.jsonrpc.errors import MethodNotFound, NotImplementedYet, RpcError
@@ -20,8 +21,7 @@ Guard: TypeAlias = Callable[[S, Request[Any, Any], object], None]
 Translate: TypeAlias = Callable[[Exception], RpcError | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Route(Generic[S]):
+class Route(Struct, Generic[S], frozen=True):
     """A method and its handler; a plain function answers at once, without a separate task."""
 
     method: Request[Any, Any]

@@ -6,9 +6,10 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from treadle.engine.accounting.budget import BudgetExceeded, Meter
 from treadle.engine.conversation import instructions

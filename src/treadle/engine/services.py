@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from treadle.engine.events.log import EventLog
 from treadle.engine.patch.resources import PatchResources
@@ -54,8 +54,7 @@ def _none_in_folder(cwd: str) -> tuple[()]:  # noqa: ARG001 - as the sources hav
     return ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineSources:
+class EngineSources(Struct, frozen=True, kw_only=True):
     """Where the engine gets its models and its configuration from; most are empty by default."""
 
     models: Models

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct, field
+from msgspec.structs import replace
 
 from treadle.engine.terminals.shell import ShellSettings
 from treadle.protocol.base import JsonValue
@@ -36,8 +36,7 @@ _PERMISSIONS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class AgentLimits:
+class AgentLimits(Struct, frozen=True):
     """The maximum number of sub-agents of a thread, and the depth of their nesting."""
 
     max_threads: int = 6
@@ -52,8 +51,7 @@ class Profile(NamedTuple):
     network: NetworkPolicy | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSettings:
+class RunSettings(Struct, frozen=True, kw_only=True):
     """A thread's settings. A turn can override them; most overrides persist."""
 
     model: str

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from treadle.engine.accounting.budget import Meter
 from treadle.engine.accounting.thread_usage import UsageTracker
@@ -38,8 +39,7 @@ from treadle.support.ids import uuid7
 logger = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class LoadedState:
+class LoadedState(Struct):
     """The state of a thread when it is loaded."""
 
     meta: ThreadMeta

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from treadle.engine.accounting.goals import Goals
 from treadle.engine.conversation import instructions
@@ -387,8 +386,7 @@ class LoadedThread:
         return [*commands, *self.turn.open_item_events()] if self.turn is not None else commands
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptedTurn:
+class AcceptedTurn(Struct, frozen=True):
     """A turn whose input a thread has accepted, before it starts."""
 
     thread: LoadedThread

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
+from msgspec import Struct, field
 
 from treadle.engine.events.log import EventLog
 from treadle.engine.project.diffs import TurnDiff
@@ -67,8 +67,7 @@ STATUS: Final[dict[State, TurnStatus]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """Pending input: as the client sent it, as the model reads it, and its id."""
 
     content: list[UserInput]
@@ -90,8 +89,7 @@ class Message:
         return [] if self.id is None else [InputConsumed(self.id)]
 
 
-@dataclass(slots=True)
-class ItemInProgress:
+class ItemInProgress(Struct):
     """An item in progress: its start time, and a function that returns its current state."""
 
     started_at_ms: int
@@ -100,8 +98,7 @@ class ItemInProgress:
     stopwatch: Stopwatch | None = None
 
 
-@dataclass(slots=True)
-class ActiveTurn:
+class ActiveTurn(Struct):
     """A turn from acceptance to its end; it ends once, with one terminal event."""
 
     id: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from treadle.support.text import json_members
 
@@ -13,8 +14,7 @@ HEAD_BYTES: Final = json_members.HEAD_BYTES
 _BLANK: Final = (b"", b"\r")
 
 
-@dataclass(frozen=True, slots=True)
-class Oversized:
+class Oversized(Struct, frozen=True):
     """A message beyond the limit: its size, and its first bytes so that it can be answered.
 
     `limit` is set if it differs from the usual limit.

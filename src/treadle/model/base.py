@@ -7,7 +7,6 @@ their own fields, which must be returned to them unchanged.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -25,8 +24,7 @@ FOREIGN_SEAL: Final = "treadle:"
 """Prefix of the `encrypted_content` of reasoning that only our own adapters can use."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRequest:
+class ModelRequest(Struct, frozen=True, kw_only=True):
     """One request to a model: the whole history, the tools, and the options."""
 
     model: str

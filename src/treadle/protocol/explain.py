@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import types
-from dataclasses import dataclass
 from typing import Annotated, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
+from msgspec import Struct
 
 from treadle.protocol.base import JsonValue
 
@@ -17,8 +17,7 @@ _MISSING: Final = re.compile(r"Object missing required field `(?P<name>[^`]+)`")
 _VALUE: Final = re.compile(r"Invalid (?:enum )?value (?P<value>.*)")
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Struct, frozen=True):
     """An error in a document, and its location."""
 
     message: str

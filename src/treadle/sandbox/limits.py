@@ -9,10 +9,11 @@ import os
 import re
 import resource
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Final, TypeAlias
+
+from msgspec import Struct, field
 
 from treadle.support.files.descriptors import descriptor_limit
 
@@ -47,8 +48,7 @@ class BadLimit(ValueError):
         self.key = key
 
 
-@dataclass(frozen=True, slots=True)
-class Reserve:
+class Reserve(Struct, frozen=True):
     """Free space that commands must leave on a file system: the smaller of both."""
 
     size: int
@@ -59,8 +59,7 @@ class Reserve:
         return min(self.size, total * self.permille // 1000)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandLimits:
+class CommandLimits(Struct, frozen=True, kw_only=True):
     """What one command and everything that it starts may use; `None` means unlimited."""
 
     processes: int | None = None
@@ -95,8 +94,7 @@ class CommandLimits:
         return " ".join(f"{key}={value}" for key, value in values.items() if value is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     """The limits of one command, and the folders whose file systems it could fill."""
 
     limits: CommandLimits = field(default_factory=CommandLimits)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from treadle.sandbox.paths import is_within
 
@@ -23,8 +24,7 @@ _OF_KERNEL: Final = frozenset(
 _ESCAPE: Final = re.compile(rb"\\([0-7]{3})")
 
 
-@dataclass(frozen=True, slots=True)
-class _Mount:
+class _Mount(Struct, frozen=True):
     device: bytes
     # The part of the file system that is mounted, and the mount point.
     root: str

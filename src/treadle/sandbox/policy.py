@@ -11,10 +11,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
-from msgspec import UnsetType
+from msgspec import Struct, UnsetType
+from msgspec.structs import replace
 
 from treadle.protocol.permission import (
     AdditionalPermissionProfile,
@@ -53,16 +53,14 @@ PLATFORM_FOLDERS: Final = tuple("/bin /etc /lib /lib32 /lib64 /nix/store /opt /s
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class WritableRoot:
+class WritableRoot(Struct, frozen=True):
     """A writable folder or file, and the paths below it that are not writable."""
 
     path: str
     read_only: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Confinement:
+class Confinement(Struct, frozen=True):
     """What one command may do; by default it may only read files."""
 
     writable: tuple[WritableRoot, ...] = ()
@@ -159,8 +157,7 @@ def confine(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Places:
+class _Places(Struct, frozen=True):
     cwd: str
     environ: Mapping[str, str]
 

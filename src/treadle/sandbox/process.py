@@ -13,8 +13,9 @@ import os
 import struct
 import termios
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal, Self
+
+from msgspec.structs import replace
 
 from treadle.sandbox.limits import Bounds, CommandLimits
 from treadle.sandbox.policy import Confinement

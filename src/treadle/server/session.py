@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from treadle.connection.connection import ConnectionLost
 from treadle.engine.events.log import ForwardedEvent, OpenedRequest
@@ -49,8 +49,7 @@ MAX_FILE_REQUESTS: Final = 8
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class FollowedThread:
+class FollowedThread(Struct, frozen=True):
     """A thread that the client is subscribed to, and the task that delivers its events."""
 
     thread: LoadedThread

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from treadle.shell.words import Word
 
@@ -17,8 +18,7 @@ Shape = Literal["any", "number", "format"]
 """The kind of a value; a format must not make git verify signatures, which runs a program."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Option:
+class _Option(Struct, frozen=True):
     """Whether an option takes a value, and where it is."""
 
     value: Literal["none", "required", "optional", "separate"] = "none"

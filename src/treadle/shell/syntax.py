@@ -8,23 +8,22 @@ long, or has too many pieces, is not understood either, so that reading one take
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+from msgspec import Struct
 
 from treadle.shell.words import WORD_END, UnparsedScript, Word, WordReader
 
 
-@dataclass(slots=True)
-class Document:
+class Document(Struct):
     """The text of a here-document; `is_literal` says that nothing in it is expanded."""
 
     is_literal: bool
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Redirection:
+class Redirection(Struct, frozen=True):
     """Where a stream goes or comes from: an operator and its target."""
 
     operator: str
@@ -32,8 +31,7 @@ class Redirection:
     document: Document | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Simple:
+class Simple(Struct, frozen=True):
     """A simple command; without words it only assigns or redirects.
 
     `ends_group` says that it stands for the redirections of a group, and runs nothing.
@@ -45,8 +43,7 @@ class Simple:
     ends_group: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedScript:
+class ParsedScript(Struct, frozen=True):
     """All simple commands of a script, those in groups and substitutions among them.
 
     `is_plain` says that it is nothing but plain words, joined by `|`, `&&`, `||`, `;` and newlines.
@@ -100,8 +97,7 @@ _REFUSED: Final = frozenset("case esac select function coproc [[ ]] }".split())
 _DECLARING: Final = frozenset("declare export local readonly typeset unset unsetenv".split())
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(Struct):
     """What a parser and those of its substitutions share."""
 
     commands: list[Simple]

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 Expansion = Literal["none", "paths", "text"]
 """What the shell may put in a word's place: nothing, names of files, or unknown text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(Struct, frozen=True):
     """One word of a command; `text` has its quotes removed, and expansions as they are written.
 
     `is_plain` says that the reference takes it as it stands, `is_bare` that it has no quotes.

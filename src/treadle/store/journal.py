@@ -10,7 +10,6 @@ import asyncio
 import errno
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from msgspec import Struct
@@ -18,8 +17,7 @@ from msgspec import Struct
 from treadle.store.records import AnyRecord
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """A notification to clients, with its number in the thread."""
 
     seq: int

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, field
 
 from treadle.protocol.base import GitInfo, JsonValue, SortDirection
 from treadle.protocol.goal import ThreadGoal
@@ -107,8 +106,7 @@ ItemTimes: TypeAlias = dict[str, dict[str, tuple[int | None, int | None]]]
 """Start and completion times of items, in milliseconds, by turn and item."""
 
 
-@dataclass(slots=True)
-class StoredThread:
+class StoredThread(Struct):
     """The state of a thread after replaying its journal."""
 
     meta: ThreadMeta
@@ -164,8 +162,7 @@ DEFAULT_LIMIT = 25
 MAX_LIMIT = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadQuery:
+class ThreadQuery(Struct, frozen=True, kw_only=True):
     """Filter, order and position of a list of threads."""
 
     cursor: str | None = None
@@ -191,8 +188,7 @@ class ThreadQuery:
     use_state_db_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadPage:
+class ThreadPage(Struct, frozen=True):
     """A page of threads, with cursors to the next page and back."""
 
     data: list[ThreadMeta]
@@ -200,8 +196,7 @@ class ThreadPage:
     backwards_cursor: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SearchPage:
+class SearchPage(Struct, frozen=True):
     """A page of threads, with the text around the match in each."""
 
     page: ThreadPage

@@ -10,8 +10,9 @@ import asyncio
 import ipaddress
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from treadle.support.files.descriptors import descriptor_limit
 from treadle.support.incidents import Incident
@@ -32,8 +33,7 @@ MAX_REFUSALS: Final = 32
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionLimits:
+class ConnectionLimits(Struct, frozen=True, kw_only=True):
     """The limits of a listener."""
 
     total: int
@@ -60,8 +60,7 @@ class ConnectionLimits:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Stranger:
+class Stranger(Struct, frozen=True):
     """The limits of a peer before `initialize`, and the callbacks that report its progress."""
 
     message_bytes: int

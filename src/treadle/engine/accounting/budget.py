@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from treadle.protocol.extension import Budget
 from treadle.store.stored_thread import StoredThread
@@ -17,8 +17,7 @@ class BudgetExceeded(Exception):
     """A limit was reached; the turn ends with this."""
 
 
-@dataclass(slots=True)
-class Meter:
+class Meter(Struct):
     """The usage of one budget."""
 
     budget: Budget

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from treadle.engine.accounting.budget import Meter
 from treadle.engine.agents.roles import ROLES, free_name
@@ -47,8 +48,7 @@ class AgentRefused(Exception):
     """The operation is not possible; the text is for the model."""
 
 
-@dataclass(slots=True)
-class SubAgent:
+class SubAgent(Struct):
     """A thread that works for a parent thread."""
 
     id: str

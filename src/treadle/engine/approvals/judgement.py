@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, Protocol, TypeAlias
+
+from msgspec import Struct
 
 from treadle.engine.commands.dangers import is_dangerous, is_forced_removal
 from treadle.protocol.policy import (
@@ -20,8 +21,7 @@ from treadle.shell.safe import is_known_safe
 from treadle.shell.scripts import display
 
 
-@dataclass(frozen=True, slots=True)
-class Allowed:
+class Allowed(Struct, frozen=True):
     """The action may run, with `is_free` also outside the sandbox; `by` names what allowed it."""
 
     by: str
@@ -30,16 +30,14 @@ class Allowed:
     by_text: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NeedsApproval:
+class NeedsApproval(Struct, frozen=True):
     """The action requires approval; `reason` is for the user."""
 
     by: str
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Forbidden:
+class Forbidden(Struct, frozen=True):
     """The action may not run, and no approval is requested; `reason` is for the model."""
 
     by: str

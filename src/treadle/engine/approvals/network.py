@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
+
+from msgspec import Struct, field
 
 from treadle.engine.approvals.approvals import BY_USER
 from treadle.engine.approvals.permission import Denied
@@ -55,8 +56,7 @@ _RULE_PROTOCOLS: Final[dict[str, Protocol]] = {
 }
 
 
-@dataclass(slots=True, eq=False)
-class _HostRequest:
+class _HostRequest(Struct, eq=False):
     """An approval request for a host, shared by the connections that wait for its answer."""
 
     settled: asyncio.Event = field(default_factory=asyncio.Event)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import msgspec
+from msgspec import Struct, field
 
 from treadle.protocol.permission import AdditionalPermissionProfile
 from treadle.sandbox.policy import Confinement
@@ -15,8 +15,7 @@ CommandKey: TypeAlias = tuple[tuple[str, ...], str, bool, bytes]
 """Identifies a command: a grant covers all commands with the same key."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandRequest:
+class CommandRequest(Struct, frozen=True, kw_only=True):
     """A command that the model wants to run, with its options."""
 
     call_id: str
@@ -33,8 +32,7 @@ class CommandRequest:
         return self.argv, self.cwd, is_free, msgspec.json.encode(self.additional)
 
 
-@dataclass(frozen=True, slots=True)
-class Permission:
+class Permission(Struct, frozen=True):
     """A command may run within this confinement."""
 
     confinement: Confinement

@@ -11,9 +11,10 @@ import re
 import shlex
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final, Literal, TypeAlias, get_args
+
+from msgspec import Struct, field
 
 Decision = Literal["allow", "prompt", "forbidden"]
 Protocol = Literal["http", "https", "socks5_tcp", "socks5_udp"]
@@ -36,8 +37,7 @@ _CALLS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PrefixRule:
+class PrefixRule(Struct, frozen=True):
     """A decision about commands that start with a pattern of alternatives for each word."""
 
     pattern: tuple[tuple[str, ...], ...]
@@ -52,8 +52,7 @@ class PrefixRule:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkRule:
+class NetworkRule(Struct, frozen=True):
     """A decision about one host."""
 
     host: str
@@ -63,8 +62,7 @@ class NetworkRule:
     source: str
 
 
-@dataclass(slots=True)
-class RuleFile:
+class RuleFile(Struct):
     """The rules of one file, and warnings about the rest."""
 
     prefixes: list[PrefixRule] = field(default_factory=list)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Final, Self
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from treadle.engine.commands.dangers import is_dangerous, is_forced_removal
 from treadle.engine.commands.every import every_command
@@ -46,8 +48,7 @@ _UNCLEAR: Final = (
 _TOO_COMPLEX: Final = "it is too complex to search for commands that a rule restricts"
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """The decision of a rule, with the matched words, the justification and the location."""
 
     decision: Decision

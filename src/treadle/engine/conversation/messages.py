@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from treadle.engine.errors import MessageConflict, TurnNotFound
 from treadle.engine.events.log import EventLog
@@ -19,8 +19,7 @@ from treadle.store.journal import StorageFailed
 from treadle.store.records import ClientMessage, InputQueued
 
 
-@dataclass(frozen=True, slots=True)
-class _AcceptedInput:
+class _AcceptedInput(Struct, frozen=True):
     """Input whose acceptance a client has not been sent yet."""
 
     turn: ActiveTurn

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from treadle.engine.conversation.history import History
 from treadle.engine.conversation.items import ItemStream
@@ -29,8 +30,7 @@ class UnstoredHistory(History):
         return []
 
 
-@dataclass(frozen=True, slots=True)
-class SideConversation:
+class SideConversation(Struct, frozen=True):
     """A conversation that a turn holds instead of the thread's own."""
 
     # The kind of sub-agent in requests to the model.

@@ -15,7 +15,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
 import msgspec
@@ -73,15 +72,13 @@ OnUnsynced: TypeAlias = Callable[[Event, StorageFailed], None]
 """Called with an event that cannot be written to the disk, before clients get it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardedEvent(Event):
+class ForwardedEvent(Event, frozen=True):
     """A thread's event that is broadcast to all clients; `thread_seq` is its number there."""
 
     thread_seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedRequest(Event):
+class OpenedRequest(Event, frozen=True):
     """A server request, at its position among the events; `request_id` is its number."""
 
     request_id: int

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, TypeAlias, TypeVar, cast
 
 import msgspec
+from msgspec import Struct, field
 
 from treadle.engine.events.log import EventLog, OpenedRequest
 from treadle.engine.turn import ActiveTurn
@@ -45,8 +45,7 @@ class ServerRequestRefused(Exception):
         self.kind = kind
 
 
-@dataclass(slots=True, eq=False)
-class ServerRequest:
+class ServerRequest(Struct, eq=False):
     """One server request until it is settled."""
 
     id: str
@@ -77,8 +76,7 @@ class ServerRequest:
         return self.flag is not None
 
 
-@dataclass(slots=True)
-class ServerRequests:
+class ServerRequests(Struct):
     """The server requests of one thread."""
 
     thread_id: str

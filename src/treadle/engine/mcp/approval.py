@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from msgspec import Struct
 
 from treadle.engine.events.server_requests import ServerRequestRefused
 from treadle.engine.mcp.config import ApprovalMode
@@ -40,8 +41,7 @@ class McpRefused(Exception):
     """The tool may not be called; the message is for the model and the clients."""
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(Struct, frozen=True):
     """The decision about a call, and the rule that made it."""
 
     verdict: Verdict
@@ -77,8 +77,7 @@ def _needs_approval(mode: ApprovalMode, hints: Raw) -> bool:
             return not reads_only and (is_destructive is not False or reaches_out)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolUse:
+class ToolUse(Struct, frozen=True):
     """A call that the model wants to make."""
 
     turn: ActiveTurn

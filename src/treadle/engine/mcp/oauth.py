@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from hmac import compare_digest
 from http import HTTPStatus
 from typing import Final
@@ -26,6 +25,7 @@ from mcp.shared.auth import (
     OAuthClientMetadata,
     OAuthToken,
 )
+from msgspec import Struct
 from pydantic import AnyUrl
 
 from treadle.engine.mcp.config import McpConfig, ServerConfig
@@ -130,8 +130,7 @@ def stored_login(name: str, url: str, tokens: TokenFile) -> httpx2.Auth | None:
     return StoredLogin(name, url, tokens) if tokens.get(name, url) is not None else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignIn:
+class SignIn(Struct, frozen=True, kw_only=True):
     """A requested login."""
 
     name: str

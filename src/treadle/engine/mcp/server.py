@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from msgspec import Struct
 
 from treadle.engine.mcp.config import BadServer, ServerConfig, read_server
 from treadle.protocol.base import JsonValue
@@ -58,8 +59,7 @@ class McpError(Exception):
         self.is_lost = is_lost
 
 
-@dataclass(frozen=True, slots=True)
-class StatusChange:
+class StatusChange(Struct, frozen=True):
     """A change of a server's status, for clients."""
 
     name: str
@@ -68,8 +68,7 @@ class StatusChange:
     reason: McpServerStartupFailureReason | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerContext:
+class ServerContext(Struct, frozen=True, kw_only=True):
     """What a server needs from outside."""
 
     cwd: str

@@ -6,9 +6,10 @@ It takes milliseconds for files that take the standard library's difflib seconds
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
+
+from msgspec import Struct
 
 from treadle.engine.patch.text import split
 
@@ -39,8 +40,7 @@ class _Budget:
             raise _TooMuch
 
 
-@dataclass(frozen=True, slots=True)
-class LineChange:
+class LineChange(Struct, frozen=True):
     """Lines `old_start` to `old_end` are replaced by lines `new_start` to `new_end`."""
 
     old_start: int

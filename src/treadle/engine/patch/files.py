@@ -11,10 +11,11 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
+
+from msgspec import Struct
 
 from treadle.engine.patch.effort import MAX_BYTES, Effort
 from treadle.engine.patch.plan import FileEdit, Target
@@ -37,16 +38,14 @@ class Stale(Exception):
     """A file has changed since the edits were planned, and nothing was changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Blob:
+class Blob(Struct, frozen=True):
     """The content of a path, and its mode in git."""
 
     data: bytes
     mode: int = 0o100644
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(Struct, frozen=True):
     """The change of a path without links; `source` is the path that it was moved from."""
 
     path: str
@@ -139,8 +138,7 @@ def carry_out(
         return work.commit()
 
 
-@dataclass(slots=True)
-class _Step:
+class _Step(Struct):
     """A path that is written or removed; its folder is open."""
 
     folder: int

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from treadle.engine.patch.syntax import BEGIN, END
 
@@ -24,8 +25,7 @@ _CALL: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class HeredocPatch:
+class HeredocPatch(Struct, frozen=True):
     """A patch, and the folder that the command changes to first, if any."""
 
     text: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from treadle.engine.patch.effort import MAX_BYTES, MAX_LINES, MAX_UPDATE_BYTES, Effort
 from treadle.engine.patch.search import LineFinder
@@ -16,8 +17,7 @@ Read: TypeAlias = Callable[[str, int, Effort], bytes]
 """Returns the content of a file up to a size in bytes, or raises an OSError."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """A file of a patch, and its new path if it is moved, both absolute."""
 
     path: str
@@ -25,8 +25,7 @@ class Target:
     is_removal: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileEdit:
+class FileEdit(Struct, frozen=True, kw_only=True):
     """The edit of one file; paths are absolute, and `name` is the path in the patch."""
 
     kind: Literal["add", "update", "delete"]

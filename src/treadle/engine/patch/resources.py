@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from treadle.support.concurrency.key_locks import KeyLocks
 from treadle.support.concurrency.workers import Workers
@@ -12,8 +13,7 @@ MAX_PATCHES: Final = 8
 """How many patches are processed in parallel; each has its files in memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class PatchResources:
+class PatchResources(Struct, frozen=True):
     """The threads that read and write files, and the locks of files by path."""
 
     workers: Workers = field(default_factory=lambda: Workers("patch", MAX_PATCHES))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
+
+from msgspec import Struct, field
 
 BEGIN: Final = "*** Begin Patch"
 END: Final = "*** End Patch"
@@ -24,8 +25,7 @@ class PatchError(Exception):
     """The patch is invalid; the text is for the model."""
 
 
-@dataclass(slots=True)
-class Hunk:
+class Hunk(Struct):
     """One changed place of a file: its context, and its lines, each with a mark."""
 
     contexts: list[str] = field(default_factory=list)
@@ -37,23 +37,20 @@ class Hunk:
         return [text for mark, text in self.lines if mark != "+"]
 
 
-@dataclass(frozen=True, slots=True)
-class AddFile:
+class AddFile(Struct, frozen=True):
     """Create a file, or replace it as a whole."""
 
     path: str
     lines: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteFile:
+class DeleteFile(Struct, frozen=True):
     """Delete a file."""
 
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateFile:
+class UpdateFile(Struct, frozen=True):
     """Change a file in some places, and optionally move it."""
 
     path: str

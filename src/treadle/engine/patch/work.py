@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from treadle.engine.patch.compare import unified
 from treadle.engine.patch.effort import MAX_LINES, MAX_OPERATIONS, MAX_PATCH_BYTES, Effort
@@ -37,8 +37,7 @@ OMITTED: Final = "The diff is not shown: it is longer than"
 """The start of the text that replaces a long diff."""
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Struct, frozen=True):
     """A patch that matches the files; nothing is changed yet."""
 
     operations: list[Operation]
@@ -92,8 +91,7 @@ class Draft:
         return [path for pair in self.paths for path in pair if path is not None]
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(Struct, frozen=True):
     """An applied patch, and the diff of the turn if it has changed."""
 
     edits: list[FileEdit]

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from treadle.engine.patch.compare import unified
 from treadle.engine.patch.effort import MAX_LINES
@@ -30,8 +32,7 @@ _CONTEXT: Final = 3
 _NO_BLOB: Final = "0" * 40
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
+class _State(Struct, frozen=True):
     """The state of a path: git's blob id, and the contents unless `MAX_KEPT` is exceeded."""
 
     blob_id: str

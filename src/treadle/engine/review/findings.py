@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from treadle.protocol.base import JsonValue
 
 NO_ANSWER: Final = "The reviewer gave no answer."
 
 
-@dataclass(frozen=True, slots=True)
-class ReviewFinding:
+class ReviewFinding(Struct, frozen=True):
     """One finding and its location."""
 
     title: str
@@ -21,8 +20,7 @@ class ReviewFinding:
     location: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReviewOutput:
+class ReviewOutput(Struct, frozen=True):
     """The complete output of a reviewer."""
 
     explanation: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
 from typing import Final, assert_never
+
+from msgspec import Struct
 
 from treadle.engine.errors import InvalidInput
 from treadle.engine.project.confined_git import ConfinedGit, GitUnavailable
@@ -23,8 +24,7 @@ _SHA: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _PATH: Final = "target"
 
 
-@dataclass(frozen=True, slots=True)
-class ReviewTask:
+class ReviewTask(Struct, frozen=True):
     """A resolved review: a short description for the user, and the reviewer's prompt."""
 
     hint: str

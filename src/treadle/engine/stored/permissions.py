@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from treadle.engine.settings import Profile, RunSettings
 from treadle.protocol.policy import (

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
+from msgspec import Struct, field
 
 from treadle.engine.conversation import instructions
 from treadle.engine.conversation.history import open_calls
@@ -67,8 +67,7 @@ ENDED_BEFORE = "The server was restarted after this call had ended. Known result
 REVIEW_LOST = "The review was lost: the server ended before the reviewer had finished."
 
 
-@dataclass(frozen=True, slots=True)
-class SuspendedTurn:
+class SuspendedTurn(Struct, frozen=True):
     """A turn of an earlier server with calls that wait for answers."""
 
     turn: Turn

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from treadle.engine.approvals.approvals import BY_ERROR, BY_USER
 from treadle.engine.approvals.judgement import Forbidden, judge_input
@@ -35,8 +36,7 @@ _OTHER: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class InputRequest:
+class InputRequest(Struct, frozen=True):
     """Input that the model wants to send to a command, and the call that sends it."""
 
     run: CommandRun

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import pwd
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from treadle.engine.tools.output import DEFAULT_TOKENS
 from treadle.protocol.base import JsonValue
@@ -44,8 +45,7 @@ _CORE: Final = frozenset("HOME LOGNAME PATH SHELL USER USERNAME TMPDIR TEMP TMP"
 _SECRET: Final = ("*KEY*", "*SECRET*", "*TOKEN*")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShellSettings:
+class ShellSettings(Struct, frozen=True, kw_only=True):
     """The configuration of commands."""
 
     allows_login: bool = True

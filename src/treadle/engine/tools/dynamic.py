@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from treadle.engine.errors import InvalidInput
 from treadle.engine.events.server_requests import ServerRequestRefused

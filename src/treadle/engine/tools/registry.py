@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from treadle.engine.errors import TurnCancelled
 from treadle.engine.turn import ActiveTurn
@@ -30,8 +30,7 @@ ToolName: TypeAlias = tuple[str | None, str]
 """The namespace of a tool, if it has one, and its name."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(Struct, frozen=True):
     """One tool call; `input` is JSON for a function, free text for a custom tool."""
 
     id: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final, get_args
+
+from msgspec import Struct
 
 from treadle.protocol.base import JsonValue, NoParams
 from treadle.protocol.client_requests import CLIENT_REQUESTS
@@ -30,8 +31,7 @@ ERROR_TYPES: Final = {"UserVerificationRpcError": "userVerification/"}
 """Errors with a documented shape, and the prefix of the methods that return them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
+class Method(Struct, frozen=True):
     """One entry of the method table, with the names of its types."""
 
     name: str
@@ -58,8 +58,7 @@ class Method:
         return self.name[0].upper() + self.name[1:] + kind
 
 
-@dataclass(frozen=True, slots=True)
-class Messages:
+class Messages(Struct, frozen=True):
     """Every method of the stable or the experimental protocol."""
 
     vocabulary: Vocabulary

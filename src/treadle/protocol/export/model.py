@@ -6,67 +6,59 @@ Knows neither how the types are read nor how a schema language spells them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from treadle.protocol.base import JsonValue
 
 
-@dataclass(frozen=True, slots=True)
-class Scalar:
+class Scalar(Struct, frozen=True):
     """A string, boolean or number."""
 
     kind: Literal["string", "boolean", "number"]
     min_length: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Integer:
+class Integer(Struct, frozen=True):
     """An integer of a stated width, such as `int64` or `uint16`."""
 
     format: str
 
 
-@dataclass(frozen=True, slots=True)
-class Anything:
+class Anything(Struct, frozen=True):
     """Any JSON document."""
 
 
-@dataclass(frozen=True, slots=True)
-class Null:
+class Null(Struct, frozen=True):
     """The null of `T | None`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(Struct, frozen=True):
     """A named type."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class ListOf:
+class ListOf(Struct, frozen=True):
     """An array."""
 
     item: Type
 
 
-@dataclass(frozen=True, slots=True)
-class MapOf:
+class MapOf(Struct, frozen=True):
     """An object with arbitrary keys."""
 
     value: Type
 
 
-@dataclass(frozen=True, slots=True)
-class StringEnum:
+class StringEnum(Struct, frozen=True):
     """One of a fixed set of strings."""
 
     values: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Union:
+class Union(Struct, frozen=True):
     """One of several types, including null if the value may be null."""
 
     members: tuple[Type, ...]
@@ -78,8 +70,7 @@ NOT_GIVEN = object()
 """The default of a field that has none: `None` is a valid default."""
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Struct, frozen=True):
     """One property of an object, under its name on the wire."""
 
     name: str
@@ -91,8 +82,7 @@ class Field:
     default: JsonValue = NOT_GIVEN
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """An object; with a tag it is one variant of a union."""
 
     name: str
@@ -106,8 +96,7 @@ class Record:
     """The type of keys that are not fields; `None` if other keys have no meaning."""
 
 
-@dataclass(frozen=True, slots=True)
-class Alias:
+class Alias(Struct, frozen=True):
     """A name for a type that is not an object."""
 
     name: str

@@ -6,7 +6,6 @@ import ast
 import inspect
 import pkgutil
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -14,6 +13,7 @@ from typing import Final
 
 import msgspec
 from msgspec import NODEFAULT, UNSET, Struct
+from msgspec.structs import replace
 
 from treadle import protocol
 from treadle.protocol.base import EXPERIMENTAL, JsonValue, OneOf, SnakeOneOf

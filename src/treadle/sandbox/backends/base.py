@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from treadle.sandbox.backends import bubblewrap, landlock, seatbelt
 from treadle.sandbox.backends.selection import BackendName, SandboxUnavailable
@@ -25,8 +27,7 @@ _SPARE: Final = 32
 _ALL: Final = bubblewrap.NamespaceSupport()
 
 
-@dataclass(frozen=True, slots=True)
-class Bubblewrap:
+class Bubblewrap(Struct, frozen=True):
     """Namespaces around each command, created by the program with this name."""
 
     program: str
@@ -103,8 +104,7 @@ def _check_descriptors(needed: int) -> None:
         raise SandboxUnavailable(reason, _FIX_DESCRIPTORS)
 
 
-@dataclass(frozen=True, slots=True)
-class Landlock:
+class Landlock(Struct, frozen=True):
     """Rules that a command cannot remove, under a guard that it cannot escape."""
 
     # Whether .git and the like stay read-only; nothing new can be created beside them then.
@@ -139,8 +139,7 @@ class Landlock:
             os.close(ruleset)
 
 
-@dataclass(frozen=True, slots=True)
-class Seatbelt:
+class Seatbelt(Struct, frozen=True):
     """The macOS sandbox."""
 
     name: BackendName = "seatbelt"

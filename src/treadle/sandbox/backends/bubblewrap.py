@@ -11,10 +11,11 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from treadle.sandbox.backends.placeholders import Placeholder, take
 from treadle.sandbox.backends.seccomp import program
@@ -48,8 +49,7 @@ class Unprotectable(Exception):
     """A path that must stay read-only cannot be protected."""
 
 
-@dataclass(frozen=True, slots=True)
-class NamespaceSupport:
+class NamespaceSupport(Struct, frozen=True):
     """The namespaces that bubblewrap can create on this machine."""
 
     has_proc: bool = True
@@ -64,8 +64,7 @@ def gaps(flavour: NamespaceSupport) -> tuple[str, ...]:
     return found if flavour.has_bind_fd else (*found, _CAN_SWAP)
 
 
-@dataclass(frozen=True, slots=True)
-class Wrapped:
+class Wrapped(Struct, frozen=True):
     """A command inside bubblewrap, its filter, and its placeholders."""
 
     argv: list[str]

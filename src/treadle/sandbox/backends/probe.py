@@ -12,9 +12,11 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from treadle.sandbox.backends import landlock
 from treadle.sandbox.backends.base import Bubblewrap, Landlock, Seatbelt
@@ -57,8 +59,7 @@ _MUST_FAIL: Final = ("write outside", "TCP", "UDP", "abstract socket")
 _SHOULD_FAIL: Final = ("make .codex", "signal")
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeResult:
+class ProbeResult(Struct, frozen=True):
     """The result of testing one backend."""
 
     name: BackendName

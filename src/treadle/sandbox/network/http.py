@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote_from_bytes, urlsplit
 
 import h11
+from msgspec import Struct
 
 from treadle.sandbox.network.hosts import normal
 from treadle.sandbox.network.policy import Blocked, Destination, Reason
@@ -36,8 +36,7 @@ MAX_HEAD: Final = 16 * 1024
 MAX_FIELDS: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
-class ProxyRequest:
+class ProxyRequest(Struct, frozen=True):
     """A request to the proxy."""
 
     method: str

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from treadle.protocol.network import NetworkApprovalProtocol, NetworkDomainPermission
 from treadle.sandbox.network.hosts import (
@@ -51,8 +53,7 @@ class Blocked(Exception):
         self.source: Final[Source] = source
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkPolicy:
+class NetworkPolicy(Struct, frozen=True, kw_only=True):
     """The hosts that commands may reach through the egress proxy, and how."""
 
     domains: tuple[tuple[str, NetworkDomainPermission], ...] = ()

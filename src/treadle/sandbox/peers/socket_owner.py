@@ -12,11 +12,12 @@ import struct
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from errno import ENOENT
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from treadle.sandbox.network.hosts import Address
 
@@ -29,16 +30,14 @@ _ANSWER: Final = struct.Struct("=BBBB4s16s16sI8sIIIII")
 _ANSWER_SECONDS: Final = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class TcpEndpoint:
+class TcpEndpoint(Struct, frozen=True):
     """One end of a TCP connection."""
 
     address: Address
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteSocket:
+class RemoteSocket(Struct, frozen=True):
     """The socket at the other end: its user, and its inode, which is 0 after a close."""
 
     user: int

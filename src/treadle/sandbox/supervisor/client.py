@@ -10,11 +10,12 @@ import socket
 import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Final
 from weakref import WeakKeyDictionary
+
+from msgspec import Struct
 
 from treadle.sandbox.backends.placeholders import Placeholder
 from treadle.sandbox.limits import Bounds
@@ -33,8 +34,7 @@ _END_SECONDS: Final = 1.0
 _PAUSES: Final = (0.01, 0.05, 0.2, 0.5, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Confined:
+class Confined(Struct, frozen=True):
     """What a command applies to itself before it runs: a Landlock ruleset and a seccomp program."""
 
     ruleset: int

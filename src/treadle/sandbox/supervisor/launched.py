@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from treadle.sandbox.limits import Bounds
 
 
-@dataclass(frozen=True, slots=True)
-class Descriptors:
+class Descriptors(Struct, frozen=True):
     """The descriptors that a command is started with, and its limits."""
 
     stdin: int
@@ -24,8 +24,7 @@ class Descriptors:
     bounds: Bounds | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunningCommand:
+class RunningCommand(Struct, frozen=True):
     """A running command: its exit code, and a way to kill it."""
 
     pid: int

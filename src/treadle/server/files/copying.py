@@ -11,9 +11,10 @@ import os
 import shutil
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
+
+from msgspec import Struct
 
 from treadle.support.files.reading import open_regular
 from treadle.support.files.writing import fill_file, make_with_parents
@@ -23,8 +24,7 @@ _INNER: Final = _FOLDER | os.O_NOFOLLOW
 _CHUNK: Final = 1024 * 1024
 
 
-@dataclass(slots=True)
-class _Level:
+class _Level(Struct):
     """A folder on the way down: the identity of both copies, and the folders still to copy."""
 
     source: os.stat_result
@@ -32,8 +32,7 @@ class _Level:
     folders: list[str]
 
 
-@dataclass(slots=True)
-class _Pair:
+class _Pair(Struct):
     """The current folder at both ends."""
 
     source: int

@@ -15,10 +15,11 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from treadle.server.files.inotify import Inotify
 from treadle.server.files.shared_path import Changes, PathSource, PathWatch, SharedPath
@@ -138,8 +139,7 @@ class Watcher:
             source.on_loss()
 
 
-@dataclass(frozen=True, slots=True)
-class PathState:
+class PathState(Struct, frozen=True):
     """The current target of a path, and the folders whose changes affect it."""
 
     # Device and inode of the file or folder at the path, if any.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from treadle.connection.context import Context
 from treadle.connection.router import Router

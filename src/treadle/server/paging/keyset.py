@@ -7,8 +7,9 @@ begins with its entry, so that a client sees changes to it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
+
+from msgspec import Struct
 
 from treadle.store.journal import BadCursor
 
@@ -20,8 +21,7 @@ MAX_PAGE_BYTES: Final = 16 * 1024 * 1024
 _INCLUDED: Final = "~"
 
 
-@dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class Page(Struct, Generic[T], frozen=True):
     """A page of entries, the cursor of the next page and the cursor back from the first entry."""
 
     data: list[T]

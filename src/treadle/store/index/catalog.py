@@ -6,10 +6,11 @@ import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
+
+from msgspec import Struct
 
 from treadle.protocol.item import UserMessageThreadItem
 from treadle.store.index.database import Database, IndexBusy, is_busy, is_damage
@@ -41,8 +42,7 @@ SETTLE_SECONDS: Final = 1.0
 CLOSE_SECONDS: Final = 2.0
 
 
-@dataclass(slots=True)
-class Held:
+class Held(Struct):
     """A thread that this process writes, and its row."""
 
     journal: FileJournal

@@ -9,9 +9,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from treadle.store.index.case_folding import mentions
 from treadle.store.index.schema import create_tables, forget_elsewhere
@@ -57,8 +58,7 @@ def _code(error: Exception) -> int:
     return -1 if code is None else int(code) & 0xFF
 
 
-@dataclass(slots=True)
-class _Opened:
+class _Opened(Struct):
     writer: sqlite3.Connection
     # The same connection if the database is in memory.
     reader: sqlite3.Connection

@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import islice
 from typing import Final, TypeAlias
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from treadle.protocol.source import SessionSource, SessionSourceDetail, SubAgentSource
 from treadle.store.index.case_folding import fold, places_of
@@ -53,8 +54,7 @@ _Found: TypeAlias = tuple[int, str, str | bytes, bytes]
 _metas: Final = msgspec.json.Decoder(ThreadMeta)
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """A thread in the index; times in milliseconds."""
 
     meta: ThreadMeta

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from treadle.protocol import notifications as n
 from treadle.protocol.item import ItemCompletedNotification, UserMessageThreadItem

@@ -13,12 +13,12 @@ import sqlite3
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Final, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
 from treadle.store.index.database import Database, IndexBusy
 from treadle.store.index.index import HIDDEN, LISTED, Index, Row, path_of, storable, stored_path
@@ -55,8 +55,7 @@ MAX_BASES: Final = 64
 _Known: TypeAlias = tuple[str | bytes, int, int, str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
+class _Seen(Struct, frozen=True):
     """A file that was read, and its row; `None` if it is not a rollout."""
 
     path: Path

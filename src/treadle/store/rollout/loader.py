@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
+
+from msgspec import Struct
 
 from treadle.store.journal import StoreError, ThreadTooLarge
 from treadle.store.rollout.format import (
@@ -33,8 +34,7 @@ Pending = tuple[int, bytes]
 """Lines that could not be written, and their offset in the file."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedRollout:
+class LoadedRollout(Struct, frozen=True):
     """A thread, with what its next writer needs."""
 
     stored: StoredThread

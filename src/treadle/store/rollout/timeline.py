@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from treadle.protocol.error import TurnError
 from treadle.protocol.item import ThreadItem
@@ -10,8 +10,7 @@ from treadle.protocol.turn import Turn, TurnStatus
 from treadle.store.records import ModelItem
 
 
-@dataclass(slots=True)
-class OpenTurn:
+class OpenTurn(Struct):
     """A turn as read so far."""
 
     id: str

@@ -9,15 +9,15 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
-@dataclass(slots=True)
-class _Level:
+class _Level(Struct):
     """A folder on the way down: its name in its parent, its identity, and its remaining folders."""
 
     name: str

@@ -4,8 +4,9 @@ import asyncio
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from treadle.jsonrpc.framing import MAX_MESSAGE_BYTES, Frame, Oversized
 from treadle.transport.admission import Stranger
@@ -43,8 +44,7 @@ _FRIENDLY_CODES: Final = frozenset({NORMAL_CLOSURE, GOING_AWAY, NO_STATUS})
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Keepalive:
+class Keepalive(Struct, frozen=True):
     """Sends a ping after `interval` seconds of silence; the peer is gone after `timeout` more."""
 
     interval: float = 20.0

@@ -4,9 +4,10 @@ import base64
 import hashlib
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Final
+
+from msgspec import Struct
 
 from treadle.jsonrpc.framing import HEAD_BYTES, MAX_MESSAGE_BYTES, Oversized
 
@@ -45,33 +46,28 @@ _LONG_HEAD: Final = struct.Struct("!BBQ")
 _TABLE_XOR_BYTES: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Binary:
+class Binary(Struct, frozen=True):
     """A binary message, whose content was not kept: the protocol has none."""
 
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ping:
+class Ping(Struct, frozen=True):
     payload: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Pong:
+class Pong(Struct, frozen=True):
     payload: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(Struct, frozen=True):
     """The peer's farewell, the last event of a connection; 1005 when it named no code."""
 
     code: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
+class Violation(Struct, frozen=True):
     """The peer broke the framing rules: the last event; close with this code."""
 
     code: int

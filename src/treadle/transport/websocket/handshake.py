@@ -7,8 +7,9 @@ import os
 import socket
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from treadle.transport.accept_loop import Acceptor
 from treadle.transport.admission import Admission, ConnectionLimits, Stranger, Visitor
@@ -61,8 +62,7 @@ class Refusals:
         logger.log(logging.WARNING if is_shown else logging.DEBUG, "peer refused", extra=extra)
 
 
-@dataclass(frozen=True, slots=True)
-class Upgrades:
+class Upgrades(Struct, frozen=True):
     """How a listener treats its connections.
 
     `answer` returns `None` to hang up silently, `refuse` the response to a malformed head.

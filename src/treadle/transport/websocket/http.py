@@ -6,8 +6,9 @@ Values in, values out; the time, the socket and the tokens belong to the transpo
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from treadle.transport.websocket.frames import MAX_FRAME_BYTES, accept_key
 
@@ -55,8 +56,7 @@ class MalformedHead(Exception):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True)
-class HttpRequest:
+class HttpRequest(Struct, frozen=True):
     """A request's head; header names are in lower case."""
 
     method: str
@@ -69,8 +69,7 @@ class HttpRequest:
         return _first(self.headers, name)
 
 
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
+class HttpResponse(Struct, frozen=True):
     """An answer; header names are in lower case."""
 
     status: int

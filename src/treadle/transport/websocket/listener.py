@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+from msgspec.structs import replace
 
 from treadle.support.listeners import OWN_LISTENERS
 from treadle.transport.admission import ConnectionLimits
