@@ -170,7 +170,7 @@ async def test_error_that_quotes_the_request_shows_no_secret(near: Site) -> None
 async def test_password_in_the_address_and_a_key_exclude_each_other(near: Site) -> None:
     error = await error_of(near.url.replace("://", "://somebody:the-password@"))
 
-    assert "credentials encoded in URL" in error.message
+    assert "the URL has a login" in error.message
     assert ("the-password" in error.message, error.is_retryable) == (False, False)
 
 

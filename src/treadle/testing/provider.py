@@ -85,7 +85,13 @@ class Provider:
 @asynccontextmanager
 async def serve(provider: P) -> AsyncIterator[P]:
     """Run a provider on a free port of the loopback until the block ends."""
-    from aiohttp import web
+    try:
+        from aiohttp import web
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "the model servers of treadle.testing need aiohttp: pip install 'treadle[testing]'",
+            name=error.name,
+        ) from error
 
     application = web.Application(client_max_size=0)
     application.router.add_route("*", "/{path:.*}", provider.handle)

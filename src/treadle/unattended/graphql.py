@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
@@ -20,7 +21,10 @@ from treadle.support.text.urls import REDIRECTS, origin_of, redirect_target, wit
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from treadle.support.http.connection import HttpResponse
+
 LINEAR: Final = "https://api.linear.app/graphql"
+MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
 _DESCRIPTION: Final = (
     "Execute one GraphQL query or mutation against {service}, with the credentials of the session."
 )
@@ -141,21 +145,25 @@ def _resolve_token(token: str | Callable[[], str | None] | None, name: str) -> s
 async def _post(
     endpoint: str, body: JsonValue, headers: Mapping[str, str], seconds: float
 ) -> JsonValue:
-    import aiohttp
+    from treadle.support.http.client import HttpClient
+    from treadle.support.http.errors import HttpError
 
-    timeout = aiohttp.ClientTimeout(total=seconds)
     # The model must not read the token, even where a service quotes its request.
     secrets = Secrets([*secrets_of_headers(headers), *secrets_of_url(endpoint)])
+    client = HttpClient(connect_seconds=seconds)
+    sent = {"content-type": "application/json", "accept-encoding": "identity", **headers}
     try:
-        async with (
-            aiohttp.ClientSession(timeout=timeout, headers=headers) as http,
-            # Not followed: a redirect would take the token to another host.
-            http.post(endpoint, json=body, allow_redirects=False) as answer,
-        ):
-            text = secrets.redact(await answer.text(), limit=None)
-    except aiohttp.ClientError as error:
+        async with asyncio.timeout(seconds):
+            # A redirect is not followed: it would take the token to another host.
+            answer = await client.request(
+                "POST", endpoint, headers=sent, body=msgspec.json.encode(body)
+            )
+            text = secrets.redact((await _read(answer)).decode("utf-8", "replace"), limit=None)
+    except HttpError as error:
         message = without_queries(str(error)) or type(error).__name__
         raise OSError(secrets.redact(message)) from None
+    finally:
+        client.close()
     if answer.status in REDIRECTS:
         target = redirect_target(endpoint, answer.headers.get("location"))
         where = "an unknown location" if target is None else origin_of(target)
@@ -166,6 +174,15 @@ async def _post(
         raise OSError(f"HTTP status {answer.status}: {text[:500]}")
     document: JsonValue = msgspec.json.decode(text)
     return document
+
+
+async def _read(answer: HttpResponse) -> bytes:
+    body = bytearray()
+    while chunk := await answer.read():
+        body += chunk
+        if len(body) > MAX_ANSWER_BYTES:
+            raise OSError(f"the response has more than {MAX_ANSWER_BYTES} bytes")
+    return bytes(body)
 
 
 def _response(document: JsonValue, *, is_good: bool) -> DynamicToolCallResponse:

@@ -12,7 +12,7 @@ from treadle.model.http.sse import MAX_EVENT_BYTES, EventTooLarge, SseParser, is
 from treadle.model.provider import ProviderConfig
 
 if TYPE_CHECKING:
-    import aiohttp
+    from treadle.support.http.connection import HttpResponse
 
 # How long to wait for the end of a body after the last event; a new connection costs far more.
 LINGER_S: Final = 5.0
@@ -21,8 +21,8 @@ LINGER_S: Final = 5.0
 class ResponseBody:
     """An open stream with an idle timeout."""
 
-    def __init__(self, response: aiohttp.ClientResponse, config: ProviderConfig) -> None:
-        self.headers = lower_headers(response)
+    def __init__(self, response: HttpResponse, config: ProviderConfig) -> None:
+        self.headers = response.headers
         self._response = response
         kind = self.headers.get("content-type", "")
         # Proxies report errors as a document, with status 200 and any content type.
@@ -80,13 +80,13 @@ class ResponseBody:
         return [whole]
 
     async def _next_chunk(self) -> bytes:
-        import aiohttp
+        from treadle.support.http.errors import HttpError
 
         chunk = b""
         self._silence.begin_wait(self._loop.time())
         try:
-            chunk = await self._response.content.readany()
-        except (aiohttp.ClientError, OSError) as error:
+            chunk = await self._response.read()
+        except (HttpError, OSError) as error:
             raise self._given_up or disconnected(words_of(error)) from error
         finally:
             self._silence.end_wait(self._loop.time(), chunk)
@@ -102,13 +102,13 @@ class ResponseBody:
     @property
     def is_closed(self) -> bool:
         """Whether the connection is closed, or back in the pool."""
-        return self._response.closed
+        return self._response.is_closed
 
     def linger(self) -> None:
         """Wait in the background for the end of the body."""
         if self._timer is not None:
             self._timer.cancel()
-        if not self._response.closed:
+        if not self._response.is_closed:
             self._timer = self._loop.call_later(LINGER_S, self.close)
 
     def close(self) -> None:
@@ -132,8 +132,3 @@ class ResponseBody:
     def _give_up(self, error: ModelError) -> None:
         self._given_up = error
         self._response.close()
-
-
-def lower_headers(response: aiohttp.ClientResponse) -> dict[str, str]:
-    """Return the headers of a response with lower-case names."""
-    return {name.lower(): value for name, value in response.headers.items()}

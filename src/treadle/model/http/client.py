@@ -1,6 +1,6 @@
 """HTTP to a provider: addresses, keys, timeouts and streams; independent of their content.
 
-aiohttp is imported at the first request, since a server answers clients long before that.
+The HTTP client is imported at the first request, since a server answers clients long before that.
 """
 
 from __future__ import annotations
@@ -8,9 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import contextmanager
-from io import BytesIO
-from types import SimpleNamespace
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode, urlsplit
 
@@ -28,7 +26,7 @@ from treadle.model.errors import (
     refused_redirect,
     shorten,
 )
-from treadle.model.http.body import ResponseBody, lower_headers
+from treadle.model.http.body import ResponseBody
 from treadle.model.http.pacing import STEPS_PER_SLICE, Pause, StreamReading, read_payloads
 from treadle.model.http.response_limits import TextMeter
 from treadle.model.http.sse import decode_json, encode_json, is_excessive
@@ -46,7 +44,8 @@ from treadle.support.text.secrets import (
 from treadle.support.text.urls import REDIRECTS, is_same_origin, redirect_target, without_secrets
 
 if TYPE_CHECKING:
-    import aiohttp
+    from treadle.support.http.client import HttpClient
+    from treadle.support.http.connection import HttpResponse
 
 MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_REDIRECTS: Final = 5
@@ -54,8 +53,6 @@ MAX_REDIRECTS: Final = 5
 _KEEPS_METHOD: Final = frozenset({307, 308})
 # The longest list of models that a public provider has is below 1 MiB.
 MAX_DOCUMENT_BYTES: Final = 4 * 1024 * 1024
-MAX_WHOLE_BODY: Final = 256 * 1024
-_READ_BUFFER: Final = 256 * 1024
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -76,7 +73,7 @@ class ProviderEndpoint:
         self.now = now
         self._environ = environ
         self._credentials = credentials
-        self._session: aiohttp.ClientSession | None = None
+        self._client: HttpClient | None = None
         self._lingering: set[ResponseBody] = set()
         # Secrets of the last requests, which no error may repeat.
         self._secrets = Secrets(secrets_of_url(config.base_url or ""))
@@ -131,7 +128,7 @@ class ProviderEndpoint:
         """
         with self._redacted_errors():
             response = await self._request("GET", path, None, headers or {})
-            url = without_secrets(str(response.url))
+            url = without_secrets(self._url(path))
             async with response:
                 document = await self._document(response, url)
             if is_excessive(document):
@@ -141,14 +138,14 @@ class ProviderEndpoint:
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise ModelError(f"the response from {url} is not JSON: {error}") from error
 
-    async def _document(self, response: aiohttp.ClientResponse, url: str) -> bytes:
-        import aiohttp
+    async def _document(self, response: HttpResponse, url: str) -> bytes:
+        from treadle.support.http.errors import HttpError
 
         document = bytearray()
         patience = self.config.stream_idle_timeout_ms / 1000
         try:
             async with asyncio.timeout(patience):
-                while chunk := await response.content.readany():
+                while chunk := await response.read():
                     document += chunk
                     if len(document) > MAX_DOCUMENT_BYTES:
                         raise ModelError(
@@ -156,7 +153,7 @@ class ProviderEndpoint:
                         )
         except TimeoutError as error:
             raise no_answer(url, patience) from error
-        except (aiohttp.ClientError, OSError) as error:
+        except (HttpError, OSError) as error:
             raise connection_failed(error, url) from error
         return bytes(document)
 
@@ -165,9 +162,10 @@ class ProviderEndpoint:
         for answer in self._lingering:
             answer.close()
         self._lingering.clear()
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+            await asyncio.sleep(0)  # the event loop closes the sockets in its next step
 
     def _keep_connection(self, answer: ResponseBody) -> None:
         """Keep the connection once the end of the body has arrived: the response is complete."""
@@ -179,22 +177,25 @@ class ProviderEndpoint:
         response = await self._request("POST", path, body, sent)
         return ResponseBody(response, self.config)
 
+    def _url(self, path: str) -> str:
+        base = (self.config.base_url or "").rstrip("/")
+        return f"{base}/{path}"
+
     async def _request(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> aiohttp.ClientResponse:
-        session = self._session or await self._open_session()
-        base = (self.config.base_url or "").rstrip("/")
-        url = f"{base}/{path}"
+    ) -> HttpResponse:
+        client = self._client or await self._open_client()
+        url = self._url(path)
         all_headers = await self._headers(headers)
         query = urlencode(self.config.query_params)
         target = f"{url}{'&' if '?' in url else '?'}{query}" if query else url
-        response = await self._send(session, method, target, body, all_headers)
+        response = await self._send(client, method, target, body, all_headers)
         for _ in range(MAX_REDIRECTS):
             if response.status not in REDIRECTS:
                 break
             async with response:
                 target = _follow(response, method, target)
-            response = await self._send(session, method, target, body, all_headers)
+            response = await self._send(client, method, target, body, all_headers)
         if response.status >= 300 or _encoding_of(response):
             async with response:
                 raise await self._refusal(response, url)
@@ -202,60 +203,51 @@ class ProviderEndpoint:
 
     async def _send(
         self,
-        session: aiohttp.ClientSession,
+        client: HttpClient,
         method: str,
         target: str,
         body: bytes | None,
         headers: Mapping[str, str],
-    ) -> aiohttp.ClientResponse:
-        import aiohttp
+    ) -> HttpResponse:
+        from ssl import SSLError
+
+        from treadle.support.http.errors import HttpError, InvalidRequest
 
         patience = self.config.first_byte_timeout_ms / 1000
         url = without_secrets(target)
-        while True:
-            trace = SimpleNamespace(is_reused=False)
-            try:
-                async with asyncio.timeout(patience):
-                    return await session.request(
-                        method,
-                        target,
-                        data=_in_parts(body),
-                        headers=headers,
-                        # aiohttp would send every header except Authorization to any host.
-                        allow_redirects=False,
-                        trace_request_ctx=trace,
-                    )
-            except aiohttp.ServerDisconnectedError as error:
-                # A pooled connection was closed in the meantime, so the request was not received.
-                if not trace.is_reused:
-                    raise connection_failed(error, url) from error
-            except (aiohttp.ClientSSLError, ValueError) as error:
-                raise connection_failed(error, url, is_retryable=False) from error
-            except aiohttp.ConnectionTimeoutError as error:
-                raise connection_failed(error, url) from error
-            except TimeoutError as error:
-                raise no_answer(url, patience) from error
-            except (aiohttp.ClientError, OSError) as error:
-                raise connection_failed(error, url) from error
+        try:
+            async with asyncio.timeout(patience):
+                return await client.request(method, target, headers=headers, body=body)
+        except (SSLError, InvalidRequest) as error:
+            raise connection_failed(error, url, is_retryable=False) from error
+        except TimeoutError as error:
+            raise no_answer(url, patience) from error
+        except (HttpError, OSError) as error:
+            raise connection_failed(error, url) from error
 
-    async def _refusal(self, response: aiohttp.ClientResponse, url: str) -> ModelError:
-        import aiohttp
-
+    async def _refusal(self, response: HttpResponse, url: str) -> ModelError:
         body = b""
         encoding = _encoding_of(response)
         if encoding and response.status < 300:
             return compressed(without_secrets(url), encoding)
-        try:
-            async with asyncio.timeout(self.config.stream_idle_timeout_ms / 1000):
-                body = b"" if encoding else await response.content.read(MAX_ERROR_BYTES)
-        except (aiohttp.ClientError, OSError):
-            pass  # the status alone must do
+        if not encoding:
+            body = await self._error_body(response)
         # Redacted before it is shortened: a cut could leave a part of a secret.
         text = self._secrets.redact(body.decode("utf-8", "replace"), limit=MAX_ERROR_BYTES - 1)
-        headers = lower_headers(response)
-        reason = response.reason or ""
         shown = without_secrets(url)
+        reason, headers = response.reason, response.headers
         return from_status(response.status, reason, text.encode(), headers, url=shown, now=self.now)
+
+    async def _error_body(self, response: HttpResponse) -> bytes:
+        from treadle.support.http.errors import HttpError
+
+        body = bytearray()
+        # What has arrived is shown; the status alone must do if nothing has.
+        with suppress(HttpError, OSError):
+            async with asyncio.timeout(self.config.stream_idle_timeout_ms / 1000):
+                while len(body) < MAX_ERROR_BYTES and (chunk := await response.read()):
+                    body += chunk
+        return bytes(body[:MAX_ERROR_BYTES])
 
     @contextmanager
     def _redacted_errors(self) -> Iterator[None]:
@@ -299,52 +291,36 @@ class ProviderEndpoint:
             raise missing_key(config.env_key, self.provider_id, config.env_key_instructions)
         return {}
 
-    async def _open_session(self) -> aiohttp.ClientSession:
-        # It takes 150 ms.
+    async def _open_client(self) -> HttpClient:
         try:
-            await import_late("aiohttp")
+            await import_late("treadle.support.http.client")
         except (OSError, ImportError) as error:
             # Probably out of descriptors: a retry may succeed.
             is_retryable = is_shortage(error)
             url = without_secrets(self.config.base_url or "")
             raise connection_failed(error, url, is_retryable=is_retryable) from error
-        import aiohttp
+        from treadle.support.http.client import HttpClient
 
         context = await tls_context(self._environ)
         # Another request may have been faster.
-        if self._session is not None:
-            return self._session
-        trace = aiohttp.TraceConfig()
-        trace.on_connection_reuseconn.append(_note_reuse)
-        host = urlsplit(self.config.base_url or "").hostname
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=context or True),
-            timeout=aiohttp.ClientTimeout(
-                total=None, connect=self.config.connect_timeout_ms / 1000
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            # Proxies are for remote hosts only, whatever no_proxy says.
-            trust_env=host not in _LOOPBACK,
-            trace_configs=[trace],
-            read_bufsize=_READ_BUFFER,
-            # Compressed responses are refused, and not requested.
-            auto_decompress=False,
-        )
-        return self._session
+        if self._client is None:
+            host = urlsplit(self.config.base_url or "").hostname
+            self._client = HttpClient(
+                connect_seconds=self.config.connect_timeout_ms / 1000,
+                # Proxies are for remote hosts only, whatever no_proxy says.
+                uses_proxies=host not in _LOOPBACK,
+                context=context,
+            )
+        return self._client
 
 
-def _in_parts(body: bytes | None) -> bytes | BytesIO | None:
-    """Make aiohttp send a large body in parts; it would write bytes as one, without a pause."""
-    return body if body is None or len(body) <= MAX_WHOLE_BODY else BytesIO(body)
-
-
-def _encoding_of(response: aiohttp.ClientResponse) -> str:
+def _encoding_of(response: HttpResponse) -> str:
     """Return the compression of a response, or nothing; a few kilobytes may become gigabytes."""
     encoding = response.headers.get("content-encoding", "").strip()
     return "" if encoding.lower() == "identity" else encoding
 
 
-def _follow(response: aiohttp.ClientResponse, method: str, url: str) -> str:
+def _follow(response: HttpResponse, method: str, url: str) -> str:
     """Return the target of a redirect, if the request may be repeated there with its keys."""
     location = response.headers.get("location")
     target = redirect_target(url, location)
@@ -352,8 +328,3 @@ def _follow(response: aiohttp.ClientResponse, method: str, url: str) -> str:
     if target is None or not keeps_method or not is_same_origin(url, target):
         raise refused_redirect(response.status, without_secrets(url), target)
     return target
-
-
-async def _note_reuse(_session: object, context: SimpleNamespace, _params: object) -> None:
-    request = context.trace_request_ctx
-    request.is_reused = True

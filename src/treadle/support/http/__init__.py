@@ -1,0 +1,1 @@
+"""An HTTP/1.1 client for asyncio: quick to import, strict, without redirects and cookies."""
