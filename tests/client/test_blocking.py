@@ -98,11 +98,12 @@ def test_a_client_can_be_used_only_while_it_is_connected(home: Path) -> None:
 
 
 def test_no_thread_is_left_when_it_is_closed(home: Path) -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     with client_of(home, ["Hello"]) as client:
         item = client.start_thread().run("hi").items[0]
     assert isinstance(item, UserMessageThreadItem)
-    assert threading.active_count() == before
+    # Idle threads of earlier tests may end meanwhile.
+    assert set(threading.enumerate()) <= before
 
 
 def test_handlers_and_tools_may_call_the_client(home: Path) -> None:

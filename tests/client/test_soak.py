@@ -44,14 +44,15 @@ def runs(command: str) -> JsonValue:
 
 
 def family(pid: int) -> set[int]:
-    """Return the descendants of a process."""
+    """Return the descendants of a process that have not ended."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has just ended
-        children.setdefault(parent, []).append(int(stat.parent.name))
+        if state != "Z":  # its parent has not noticed its end yet
+            children.setdefault(int(parent), []).append(int(stat.parent.name))
     descendants: set[int] = set()
     rest = [pid]
     while rest:
