@@ -10,7 +10,6 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from email.utils import parsedate_to_datetime
 from typing import Final
 
 import msgspec
@@ -298,6 +297,8 @@ def _seconds_until(text: str, now: Now) -> float | None:
     parts = _DURATION.findall(text[:_MAX_DURATION])
     if parts and "".join(amount + unit for amount, unit in parts) == text.strip():
         return sum(float(amount) * _UNIT_SECONDS[unit] for amount, unit in parts)
+    from email.utils import parsedate_to_datetime  # few providers send dates
+
     for parse in (parsedate_to_datetime, datetime.fromisoformat):
         try:
             return max(0.0, parse(text).timestamp() - now())

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.model.double import collect, events, model_of, provider_double
-from treadle.model.base import Completed
-from treadle.protocol.base import JsonValue
-
-COMPLETED: JsonValue = {"type": "response.completed", "response": {"id": "r"}}
+from tests.model.double import collect
+from treadle.model.base import ModelError
+from treadle.model.provider import ProviderConfig, build_model
 
 
 class Context(ssl.SSLContext):
@@ -34,10 +32,12 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, threading.Thread]]:
 
 
 async def ask_once(environ: dict[str, str]) -> None:
-    """Send one request to a new provider."""
-    answer = events(COMPLETED)
-    async with provider_double(answer) as double, model_of(double, environ=environ) as model:
-        assert (await collect(model))[1:] == [Completed("r")]
+    """Send one request to a new provider, which is not there."""
+    config = ProviderConfig(base_url="https://127.0.0.1:1")
+    model = build_model("x", config, environ=environ)
+    with pytest.raises(ModelError, match="no connection"):
+        await collect(model)
+    await model.close()
 
 
 async def test_certificates_are_read_once_for_all_providers_and_off_the_event_loop(

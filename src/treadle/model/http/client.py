@@ -301,14 +301,14 @@ class ProviderEndpoint:
             raise connection_failed(error, url, is_retryable=is_retryable) from error
         from treadle.support.http.client import HttpClient
 
-        context = await tls_context(self._environ)
+        parts = urlsplit(self.config.base_url or "")
+        context = await tls_context(self._environ) if parts.scheme == "https" else None
         # Another request may have been faster.
         if self._client is None:
-            host = urlsplit(self.config.base_url or "").hostname
             self._client = HttpClient(
                 connect_seconds=self.config.connect_timeout_ms / 1000,
                 # Proxies are for remote hosts only, whatever no_proxy says.
-                uses_proxies=host not in _LOOPBACK,
+                uses_proxies=parts.hostname not in _LOOPBACK,
                 context=context,
             )
         return self._client
