@@ -44,33 +44,37 @@ TOOLS = """
 """.split()
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    ['{"cmd": ', "[1, 2]", '"x"', "{}}", "\\ud800", '{"cmd": "\\ud800"}', '{"a":' * 100_000],
-    ids=["cut", "list", "text", "more", "no-json", "surrogate", "deep"],
-)
-async def test_malformed_arguments(home: Path, arguments: str) -> None:
+MALFORMED = {
+    "cut": '{"cmd": ',
+    "list": "[1, 2]",
+    "text": '"x"',
+    "more": "{}}",
+    "no-json": "\\ud800",
+    "surrogate": '{"cmd": "\\ud800"}',
+    "deep": '{"a":' * 100_000,
+}
+
+
+async def test_malformed_arguments(home: Path) -> None:
     more = "mcp_optional_startup_grace_ms = 20000\n" + stdio()
     async with acting(home, more, **WRITES) as scene:
-        scene.model.plays(all_of(arguments))
-        messages = await scene.client.run(scene.thread_id)
+        for case, arguments in MALFORMED.items():
+            scene.model.plays(all_of(arguments, case))
+            messages = await scene.client.run(scene.thread_id)
+            assert outline(messages)[-2:] == EPILOGUE
         outputs = scene.model.requests[-1].outputs()
         await scene.client.run(scene.thread_id, "and now?")
 
     prefix = "failed to parse function arguments: "
-    assert {tool: output[: len(prefix)] for tool, output in outputs.items()} == dict.fromkeys(
-        TOOLS, prefix
-    )
-    assert outline(messages)[-2:] == EPILOGUE
+    expected = {f"{case} {tool}": prefix for case in MALFORMED for tool in TOOLS}
+    assert {call: output[: len(prefix)] for call, output in outputs.items()} == expected
 
 
-def all_of(arguments: str) -> Reply:
+def all_of(arguments: str, case: str) -> Reply:
     """A response that calls every tool with the same arguments."""
-    made = [
-        done({"type": "function_call", "call_id": tool, "name": tool, "arguments": arguments})
-        for tool in TOOLS
-    ]
-    return Reply([created(), *made, completed()])
+    call: JsonValue = {"type": "function_call", "arguments": arguments}
+    made = [done({**call, "call_id": f"{case} {tool}", "name": tool}) for tool in TOOLS]
+    return Reply([created(case), *made, completed(case)])
 
 
 async def test_a_binary_file_that_a_command_prints(home: Path) -> None:
@@ -204,20 +208,22 @@ async def test_a_client_whose_answer_is_not_json(home: Path, rest: bytes, text: 
     assert only(messages, "dynamicToolCall")["status"] == "failed"
 
 
-@pytest.mark.parametrize(
-    "result", ["text", 5, [], {"content": "text"}, {"content": 5}, {"content": {"type": "text"}}]
-)
-async def test_an_mcp_tool_with_a_result_of_the_wrong_type(home: Path, result: JsonValue) -> None:
+async def test_an_mcp_tool_with_a_result_of_the_wrong_type(home: Path) -> None:
     more = "mcp_optional_startup_grace_ms = 20000\n" + stdio()
+    results: list[JsonValue] = ["text", 5, [], *({"content": each} for each in ("text", 5, {}))]
     async with acting(home, more) as scene:
-        messages, output = await scene.play(calls("mcp__mini__give", {"result": result}))
+        for number, result in enumerate(results, 1):
+            call = f"call-{number}"
+            scene.model.plays(calls("mcp__mini__give", {"result": result}, call))
+            messages = await scene.client.run(scene.thread_id)
+            output = scene.model.requests[-1].outputs()[call]
+            item = item_of(messages)
+            assert item["status"] == "failed", result
+            message = item["error"]["message"]
+            assert "the answer to tools/call does not fit the protocol" in message, result
+            assert "pydantic" not in message, result
+            assert text_of(output) == message, result
         await scene.goes_on()
-
-    item = item_of(messages)
-    assert item["status"] == "failed"
-    assert "the answer to tools/call does not fit the protocol" in item["error"]["message"]
-    assert "pydantic" not in item["error"]["message"]
-    assert text_of(output) == item["error"]["message"]
 
 
 async def test_an_mcp_tool_with_a_result_that_is_not_json(home: Path) -> None:
