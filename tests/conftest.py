@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,11 @@ from tests.harness.lines import TRANSPORTS, Connect, SharedServers, connector
 
 # Its assertions say what differs.
 pytest.register_assert_rewrite("tests.harness.scenarios")
+
+
+# Collecting thousands of tests makes objects that stay until the end. To look for garbage among
+# them would take half of that time, and as much again during the tests.
+gc.disable()
 
 
 # Shells start background jobs with SIGINT ignored, and processes inherit that. With a handler here,
@@ -36,6 +42,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         others = [item for item in items if "golden" not in getattr(item, "fixturenames", ())]
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if item not in others]
+
+
+def pytest_collection_finish() -> None:
+    """Enable garbage collection, but only of what the tests make."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
