@@ -27,7 +27,7 @@ SUBJECTS = sorted(
 )
 CHOSEN = [name for name in SUBJECTS if soak.IS_FULL or name not in SAME_FOR_ALL]
 # A process for each file would spend most of its time on its start.
-GROUPS = [CHOSEN[first::6] for first in range(6)]
+GROUPS = [CHOSEN[first::3] for first in range(3)]
 
 
 @pytest.mark.timeout(300)
