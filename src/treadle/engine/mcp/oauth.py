@@ -40,7 +40,7 @@ from treadle.engine.mcp.connection.requests import error_text, recording_hook
 from treadle.engine.mcp.server import McpError
 from treadle.engine.mcp.tokens import McpLogin, TokenFile
 from treadle.protocol.base import JsonValue
-from treadle.support.http_response import closing_response
+from treadle.support.http.closing_response import closing_response
 from treadle.support.listeners import OWN_LISTENERS
 from treadle.support.text.secrets import Secrets
 

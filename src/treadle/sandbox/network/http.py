@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from treadle.sandbox.network.hosts import normal
 from treadle.sandbox.network.policy import Blocked, Destination, Reason
-from treadle.support.http_response import closing_response
+from treadle.support.http.closing_response import closing_response
 
 CONNECTED: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
 _ERRORS: Final[dict[Reason, str]] = {

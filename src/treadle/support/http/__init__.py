@@ -1,1 +1,1 @@
-"""An HTTP/1.1 client for asyncio: quick to import, strict, without redirects and cookies."""
+"""HTTP/1.1: a client for asyncio that is quick to import, and the one response of a listener."""
