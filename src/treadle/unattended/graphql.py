@@ -21,7 +21,7 @@ from treadle.support.text.urls import REDIRECTS, origin_of, redirect_target, wit
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from treadle.support.http.connection import HttpResponse
+    from treadle.support.http.connection import ClientResponse
 
 LINEAR: Final = "https://api.linear.app/graphql"
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
@@ -176,7 +176,7 @@ async def _post(
     return document
 
 
-async def _read(answer: HttpResponse) -> bytes:
+async def _read(answer: ClientResponse) -> bytes:
     body = bytearray()
     while chunk := await answer.read():
         body += chunk

@@ -13,8 +13,8 @@ import trustme
 
 from treadle.support.http.address import Address
 from treadle.support.http.client import ConnectTimeout, HttpClient
-from treadle.support.http.connection import MAX_HEAD, MAX_UNREAD, HttpResponse
-from treadle.support.http.errors import Disconnected, HttpError, InvalidRequest
+from treadle.support.http.connection import MAX_HEAD, MAX_UNREAD, ClientResponse
+from treadle.support.http.errors import HttpDisconnected, HttpError, UnsendableRequest
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -77,7 +77,7 @@ def answers(*responses: bytes) -> Serve:
     return serve
 
 
-async def body_of(response: HttpResponse) -> bytes:
+async def body_of(response: ClientResponse) -> bytes:
     body = b""
     while chunk := await response.read():
         body += chunk
@@ -122,7 +122,7 @@ async def test_a_body_that_is_cut_is_an_error_after_what_has_arrived(
     async with site(answers(response)) as server:
         answer = await client.request("GET", server.url, headers={})
         assert await answer.read() == b"ab"
-        with pytest.raises(Disconnected):
+        with pytest.raises(HttpDisconnected):
             await answer.read()
 
 
@@ -194,7 +194,7 @@ async def test_a_request_that_may_have_been_received_is_not_sent_again(client: H
     """Only a kept connection that closes without a byte shows that its request is lost."""
     async with site(answers(OK, b"HTTP/1.1 200")) as server:
         assert await get(client, server.url) == b"ok"
-        with pytest.raises(Disconnected):
+        with pytest.raises(HttpDisconnected):
             await get(client, server.url)
         assert server.connections == 1
 
@@ -250,8 +250,8 @@ async def test_a_closed_response_fails_its_reader(client: HttpClient) -> None:
         await reading
 
 
-async def _expect_disconnected(answer: HttpResponse) -> None:
-    with pytest.raises(Disconnected):
+async def _expect_disconnected(answer: ClientResponse) -> None:
+    with pytest.raises(HttpDisconnected):
         await answer.read()
 
 
@@ -260,7 +260,7 @@ async def _expect_disconnected(answer: HttpResponse) -> None:
     ["ftp://host/", "http:///path", "http://host:99999/", "http://[::1", "http://a b/", "host/x"],
 )
 def test_an_invalid_address_is_named_before_anything_is_sent(url: str) -> None:
-    with pytest.raises(InvalidRequest, match="URL"):
+    with pytest.raises(UnsendableRequest, match="URL"):
         Address.parse(url)
 
 
@@ -275,7 +275,7 @@ def test_an_address_is_encoded_once() -> None:
     "headers", [{"x": "a\r\ny: b"}, {"x": "a\0"}, {"x y": "a"}, {"x\r\ny": "a"}, {"": "a"}]
 )
 async def test_a_header_cannot_add_another_one(client: HttpClient, headers: dict[str, str]) -> None:
-    with pytest.raises(InvalidRequest, match="header"):
+    with pytest.raises(UnsendableRequest, match="header"):
         await client.request("GET", "http://127.0.0.1:1/", headers=headers)
 
 
@@ -400,5 +400,5 @@ async def test_an_invalid_proxy_is_named(
     client: HttpClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("http_proxy", "socks5://127.0.0.1:1")
-    with pytest.raises(InvalidRequest, match=r"http_proxy: .* not 'socks5'"):
+    with pytest.raises(UnsendableRequest, match=r"http_proxy: .* not 'socks5'"):
         await get(client, "http://host.example/")

@@ -12,7 +12,7 @@ from treadle.model.http.sse import MAX_EVENT_BYTES, EventTooLarge, SseParser, is
 from treadle.model.provider import ProviderConfig
 
 if TYPE_CHECKING:
-    from treadle.support.http.connection import HttpResponse
+    from treadle.support.http.connection import ClientResponse
 
 # How long to wait for the end of a body after the last event; a new connection costs far more.
 LINGER_S: Final = 5.0
@@ -21,7 +21,7 @@ LINGER_S: Final = 5.0
 class ResponseBody:
     """An open stream with an idle timeout."""
 
-    def __init__(self, response: HttpResponse, config: ProviderConfig) -> None:
+    def __init__(self, response: ClientResponse, config: ProviderConfig) -> None:
         self.headers = response.headers
         self._response = response
         kind = self.headers.get("content-type", "")

@@ -45,7 +45,7 @@ from treadle.support.text.urls import REDIRECTS, is_same_origin, redirect_target
 
 if TYPE_CHECKING:
     from treadle.support.http.client import HttpClient
-    from treadle.support.http.connection import HttpResponse
+    from treadle.support.http.connection import ClientResponse
 
 MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_REDIRECTS: Final = 5
@@ -138,7 +138,7 @@ class ProviderEndpoint:
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise ModelError(f"the response from {url} is not JSON: {error}") from error
 
-    async def _document(self, response: HttpResponse, url: str) -> bytes:
+    async def _document(self, response: ClientResponse, url: str) -> bytes:
         from treadle.support.http.errors import HttpError
 
         document = bytearray()
@@ -183,7 +183,7 @@ class ProviderEndpoint:
 
     async def _request(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> HttpResponse:
+    ) -> ClientResponse:
         client = self._client or await self._open_client()
         url = self._url(path)
         all_headers = await self._headers(headers)
@@ -208,24 +208,24 @@ class ProviderEndpoint:
         target: str,
         body: bytes | None,
         headers: Mapping[str, str],
-    ) -> HttpResponse:
+    ) -> ClientResponse:
         from ssl import SSLError
 
-        from treadle.support.http.errors import HttpError, InvalidRequest
+        from treadle.support.http.errors import HttpError, UnsendableRequest
 
         patience = self.config.first_byte_timeout_ms / 1000
         url = without_secrets(target)
         try:
             async with asyncio.timeout(patience):
                 return await client.request(method, target, headers=headers, body=body)
-        except (SSLError, InvalidRequest) as error:
+        except (SSLError, UnsendableRequest) as error:
             raise connection_failed(error, url, is_retryable=False) from error
         except TimeoutError as error:
             raise no_answer(url, patience) from error
         except (HttpError, OSError) as error:
             raise connection_failed(error, url) from error
 
-    async def _refusal(self, response: HttpResponse, url: str) -> ModelError:
+    async def _refusal(self, response: ClientResponse, url: str) -> ModelError:
         body = b""
         encoding = _encoding_of(response)
         if encoding and response.status < 300:
@@ -238,7 +238,7 @@ class ProviderEndpoint:
         reason, headers = response.reason, response.headers
         return from_status(response.status, reason, text.encode(), headers, url=shown, now=self.now)
 
-    async def _error_body(self, response: HttpResponse) -> bytes:
+    async def _error_body(self, response: ClientResponse) -> bytes:
         from treadle.support.http.errors import HttpError
 
         body = bytearray()
@@ -314,13 +314,13 @@ class ProviderEndpoint:
         return self._client
 
 
-def _encoding_of(response: HttpResponse) -> str:
+def _encoding_of(response: ClientResponse) -> str:
     """Return the compression of a response, or nothing; a few kilobytes may become gigabytes."""
     encoding = response.headers.get("content-encoding", "").strip()
     return "" if encoding.lower() == "identity" else encoding
 
 
-def _follow(response: HttpResponse, method: str, url: str) -> str:
+def _follow(response: ClientResponse, method: str, url: str) -> str:
     """Return the target of a redirect, if the request may be repeated there with its keys."""
     location = response.headers.get("location")
     target = redirect_target(url, location)

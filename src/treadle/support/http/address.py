@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from msgspec import Struct
 
-from treadle.support.http.errors import InvalidRequest
+from treadle.support.http.errors import UnsendableRequest
 
 _PORTS: Final = {"http": 80, "https": 443}
 # RFC 3986: what a path or a query may contain; `%` stays, as the text may be encoded already.
@@ -52,15 +52,15 @@ class Address(Struct, frozen=True):
         """Parse a URL with the scheme http or https.
 
         Raises:
-            InvalidRequest: the URL has another scheme, or no valid host or port.
+            UnsendableRequest: the URL has another scheme, or no valid host or port.
         """
         try:
             parts = urlsplit(url)
             port = parts.port
         except ValueError as error:
-            raise InvalidRequest(f"invalid URL: {error}") from None
+            raise UnsendableRequest(f"invalid URL: {error}") from None
         if parts.scheme not in _PORTS:
-            raise InvalidRequest(f"expected a URL with http or https, not {parts.scheme!r}")
+            raise UnsendableRequest(f"expected a URL with http or https, not {parts.scheme!r}")
         origin = Origin(parts.scheme, _host(parts), _PORTS[parts.scheme] if port is None else port)
         target = quote(parts.path or "/", safe=_PLAIN)
         if parts.query:
@@ -79,9 +79,9 @@ def _host(parts: SplitResult) -> str:
         try:
             host = host.encode("idna").decode()
         except UnicodeError as error:
-            raise InvalidRequest(f"invalid host name: {error}") from None
+            raise UnsendableRequest(f"invalid host name: {error}") from None
     if _HOST.fullmatch(host) is None:
-        raise InvalidRequest("invalid URL: expected a host name")
+        raise UnsendableRequest("invalid URL: expected a host name")
     return host
 
 

@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from treadle.support.http.address import Address, Origin
-from treadle.support.http.connection import HttpConnection, HttpResponse
-from treadle.support.http.errors import Disconnected, HttpError, InvalidRequest
+from treadle.support.http.connection import ClientResponse, HttpConnection
+from treadle.support.http.errors import HttpDisconnected, HttpError, UnsendableRequest
 from treadle.support.http.proxies import proxy_of
 
 if TYPE_CHECKING:
@@ -57,11 +57,11 @@ class HttpClient:
 
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None = None
-    ) -> HttpResponse:
+    ) -> ClientResponse:
         """Send a request; return when the head of its response has arrived.
 
         Raises:
-            InvalidRequest: the URL or a header is invalid.
+            UnsendableRequest: the URL or a header is invalid.
             HttpError: the server closed the connection, or sent something that is not HTTP.
             OSError: no connection.
         """
@@ -78,7 +78,7 @@ class HttpClient:
                 connection = await self._connect(address.origin, proxy)
             try:
                 response = await connection.send(head, body)
-            except (Disconnected, ConnectionError):
+            except (HttpDisconnected, ConnectionError):
                 # The server closed a kept connection in the meantime, and did not get the request.
                 if is_kept and not connection.has_received:
                     continue
@@ -180,7 +180,7 @@ async def _dial_by_proxy(
         plain.abort()
         raise
     if transport is None:
-        raise Disconnected("the server closed the connection")
+        raise HttpDisconnected("the server closed the connection")
     connection.connection_made(transport)
     return transport
 
@@ -202,7 +202,7 @@ class _TunnelReply(asyncio.Protocol):
             self._settle(HttpError(f"the proxy does not connect: {line}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._settle(exc or Disconnected("the proxy closed the connection"))
+        self._settle(exc or HttpDisconnected("the proxy closed the connection"))
 
     def _settle(self, error: Exception | None) -> None:
         if self.accepted.done():
@@ -230,18 +230,18 @@ def _head(
     """Return request line and headers.
 
     Raises:
-        InvalidRequest: a header is invalid, or the URL has a login besides that of the headers.
+        UnsendableRequest: a header is invalid, or the URL has a login besides that of the headers.
     """
     fields = {"host": address.origin.header}
     for name, value in headers.items():
         if _TOKEN.fullmatch(name) is None:
-            raise InvalidRequest("invalid name of a header")
+            raise UnsendableRequest("invalid name of a header")
         if _BREAKS.search(value) is not None:
-            raise InvalidRequest(f"invalid value of the header {name!r}: it has a line break")
+            raise UnsendableRequest(f"invalid value of the header {name!r}: it has a line break")
         fields[name.lower()] = value
     if address.login is not None:
         if "authorization" in fields:
-            raise InvalidRequest("the URL has a login, and the headers have another one")
+            raise UnsendableRequest("the URL has a login, and the headers have another one")
         fields["authorization"] = address.login
     if proxy is not None and proxy.login is not None:
         fields["proxy-authorization"] = proxy.login

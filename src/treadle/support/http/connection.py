@@ -8,7 +8,7 @@ from typing import Final, Self, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from treadle.support.http.errors import Disconnected, HttpError
+from treadle.support.http.errors import HttpDisconnected, HttpError
 
 # A server that sends more is made to wait until it is read.
 MAX_UNREAD: Final = 512 * 1024
@@ -25,8 +25,8 @@ class HttpConnection(asyncio.Protocol):
         self.is_lost = False
         self._transport: asyncio.Transport | None = None
         self._parser = HttpResponseParser(self)
-        self._response: HttpResponse | None = None
-        self._begun: asyncio.Future[HttpResponse] | None = None
+        self._response: ClientResponse | None = None
+        self._begun: asyncio.Future[ClientResponse] | None = None
         self._writable = asyncio.Event()
         self._writable.set()
         self._head_bytes = 0
@@ -35,7 +35,7 @@ class HttpConnection(asyncio.Protocol):
         self._headers: dict[str, str] = {}
         self._status = b""
 
-    async def send(self, head: bytes, body: bytes | None) -> HttpResponse:
+    async def send(self, head: bytes, body: bytes | None) -> ClientResponse:
         """Send a request; return when the head of its response has arrived.
 
         Raises:
@@ -44,8 +44,8 @@ class HttpConnection(asyncio.Protocol):
         """
         transport = self._transport
         if transport is None or self.is_lost:
-            raise Disconnected("the server closed the connection")
-        begun: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
+            raise HttpDisconnected("the server closed the connection")
+        begun: asyncio.Future[ClientResponse] = asyncio.get_running_loop().create_future()
         self._begun = begun
         self._response = None
         self._head_bytes = 0
@@ -65,7 +65,7 @@ class HttpConnection(asyncio.Protocol):
         transport: asyncio.Transport,
         head: bytes,
         body: bytes,
-        begun: asyncio.Future[HttpResponse],
+        begun: asyncio.Future[ClientResponse],
     ) -> None:
         if len(body) <= PART:
             transport.write(head + body)
@@ -133,7 +133,7 @@ class HttpConnection(asyncio.Protocol):
         if self._response is not None and is_end and self._response.ends_with_connection:
             self._complete(self._response)
         else:
-            self._fail(exc or Disconnected("the server closed the connection"))
+            self._fail(exc or HttpDisconnected("the server closed the connection"))
         if self.on_lost is not None:
             self.on_lost(self)
 
@@ -172,7 +172,7 @@ class HttpConnection(asyncio.Protocol):
             return
         self._may_be_reused = not self._is_sending
         reason = self._status.decode("latin-1")
-        self._response = HttpResponse(self, status, reason, self._headers)
+        self._response = ClientResponse(self, status, reason, self._headers)
         if not self._begun.done():
             self._begun.set_result(self._response)
         self._writable.set()
@@ -192,7 +192,7 @@ class HttpConnection(asyncio.Protocol):
             self.abort()
         self._complete(self._response)
 
-    def _complete(self, response: HttpResponse) -> None:
+    def _complete(self, response: ClientResponse) -> None:
         self._response = self._begun = None
         response.finish()
 
@@ -207,7 +207,7 @@ class HttpConnection(asyncio.Protocol):
             begun.set_exception(error)
 
 
-class HttpResponse:
+class ClientResponse:
     """A response whose body is read in the pieces in which it arrives; names are in lower case."""
 
     def __init__(
@@ -270,7 +270,7 @@ class HttpResponse:
     def close(self) -> None:
         """Close the connection of a response that is not complete."""
         if not self.is_closed:
-            self.fail(Disconnected("the connection is closed"))
+            self.fail(HttpDisconnected("the connection is closed"))
             self._connection.abort()
 
     async def __aenter__(self) -> Self:

@@ -8,7 +8,7 @@ from typing import Final
 
 from treadle.support.concurrency.imports import import_late
 from treadle.support.http.address import Address, Origin
-from treadle.support.http.errors import InvalidRequest
+from treadle.support.http.errors import UnsendableRequest
 
 _SUFFIX: Final = "_proxy"
 
@@ -17,7 +17,7 @@ async def proxy_of(origin: Origin) -> Address | None:
     """Return the proxy for requests to a server, by `http_proxy`, `https_proxy` and `no_proxy`.
 
     Raises:
-        InvalidRequest: the address of the proxy is invalid.
+        UnsendableRequest: the address of the proxy is invalid.
     """
     # Other systems have settings outside the environment.
     if sys.platform == "linux" and not any(name.lower().endswith(_SUFFIX) for name in os.environ):
@@ -30,5 +30,5 @@ async def proxy_of(origin: Origin) -> Address | None:
         return None
     try:
         return Address.parse(url if "://" in url else f"http://{url}")
-    except InvalidRequest as error:
-        raise InvalidRequest(f"{origin.scheme}_proxy: {error}") from None
+    except UnsendableRequest as error:
+        raise UnsendableRequest(f"{origin.scheme}_proxy: {error}") from None
