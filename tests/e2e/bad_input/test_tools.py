@@ -210,7 +210,7 @@ async def test_a_client_whose_answer_is_not_json(home: Path, rest: bytes, text: 
 
 async def test_an_mcp_tool_with_a_result_of_the_wrong_type(home: Path) -> None:
     more = "mcp_optional_startup_grace_ms = 20000\n" + stdio()
-    results: list[JsonValue] = ["text", 5, [], *({"content": each} for each in ("text", 5, {}))]
+    results: list[JsonValue] = ["text", 5, [], {"content": "text"}, {"content": 5}, {"content": {}}]
     async with acting(home, more) as scene:
         for number, result in enumerate(results, 1):
             call = f"call-{number}"
