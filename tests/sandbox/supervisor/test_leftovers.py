@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -57,6 +59,18 @@ def confinement(
         yield workspace(ws)
 
 
+@pytest.fixture(scope="module")
+def chains(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Compile the program, or skip the test where there is no C compiler."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        pytest.skip("no C compiler is installed")
+    program = tmp_path_factory.mktemp("chains") / "chains"
+    source = Path(__file__).with_name("chains.c")
+    subprocess.run([compiler, "-o", str(program), str(source)], check=True)
+    return program
+
+
 @pytest.fixture
 def token() -> str:
     return new_token()
@@ -86,6 +100,20 @@ async def test_kill_leaves_nothing(confinement: Confinement, token: str, way: st
     async with asyncio.timeout(SECONDS):
         assert await process.wait() == 137
     wait_until_gone(token)
+
+
+async def test_chains_of_processes_do_not_outrun_the_kill(
+    confinement: Confinement, chains: Path, ws: Path
+) -> None:
+    process, output = await start([str(chains)], confinement, cwd=ws)
+    await output.until("up")
+    process.kill()
+    async with asyncio.timeout(SECONDS):
+        assert await process.wait() == 137
+    with (ws / "held").open() as held:
+        # Until the last process has ended.
+        await asyncio.to_thread(fcntl.flock, held, fcntl.LOCK_EX)
+    assert names(ws) == ["held"]
 
 
 async def test_kill_at_any_moment_leaves_nothing(confinement: Confinement, token: str) -> None:

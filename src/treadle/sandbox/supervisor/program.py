@@ -32,20 +32,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-    from treadle.sandbox.supervisor import command_cgroup, enforcement, resource_use
+    from treadle.sandbox.supervisor import command_cgroup, ending, enforcement
 else:
     # Last and only for this: no file beside this one may replace a standard module.
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     import command_cgroup
+    import ending
     import enforcement
-    import resource_use
 
     sys.path.pop()
 
 _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 22, 36, 38
 _PR_CAPBSET_DROP, _CAPABILITIES = 24, 64
 _LANDLOCK_RESTRICT_SELF = 446
-_SWEEP_SECONDS, _LOOK_SECONDS = 5.0, 0.02
 _DESCRIPTORS, _MOST_FDS, _MORE_FOLLOW = 2**31 - 1, 250, b"+"
 # The command that these descriptors belong to was abandoned.
 _FORGET = b"0"
@@ -177,7 +176,7 @@ class _Guard:
         self._taken = list(zip(taken, rest, strict=False))
         # A Landlock ruleset to apply, or otherwise for the command to inherit.
         self._extra = rest[names:]
-        self._wakeups, self._writer = os.pipe()
+        self._descendants = ending.Descendants()
 
     def run(self) -> None:
         try:
@@ -186,12 +185,10 @@ class _Guard:
             self._group.remove()
 
     def _run(self) -> None:
-        os.set_blocking(self._wakeups, False)
-        os.set_blocking(self._writer, False)
-        for number in (signal.SIGCHLD, signal.SIGUSR1):
-            signal.signal(number, lambda _number, _frame: None)
-        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        self._descendants.watch()
         _control(_PR_SET_CHILD_SUBREAPER, 1)
+        if "confined" in self._options:
+            self._descendants.are_contained = ending.contain()
         pid = self._start()
         if pid is None:
             return
@@ -271,11 +268,11 @@ class _Guard:
     def _watch(self, pid: int) -> None:
         poll = select.poll()
         poll.register(self._line, select.POLLIN)
-        poll.register(self._wakeups, select.POLLIN)
+        poll.register(self._descendants.wakeups, select.POLLIN)
         self._group.register(poll)
         is_urgent = False
         while True:
-            code, has_more = _reap(pid)
+            code, has_more = self._descendants.reap(pid)
             hit = self._group.hit()
             if hit is None and has_more and code is None:
                 hit = self._limits.look(is_urgent=is_urgent)
@@ -283,8 +280,7 @@ class _Guard:
                 self._report("limit", hit)
             is_last = code is not None and "ends" in self._options
             if is_last and has_more:
-                for descendant in resource_use.descendants():
-                    _signal(descendant)
+                self._descendants.kill()
             if code is not None:
                 # Killed processes no longer run; there is no need to wait for their end.
                 self._release()
@@ -293,10 +289,11 @@ class _Guard:
                 return
             if is_last or hit or self._line.fileno() in dict(poll.poll(self._limits.due())):
                 break
-            is_urgent = signal.SIGUSR1 in self._drain()
+            is_urgent = signal.SIGUSR1 in self._descendants.drain()
         self._group.kill()
-        _signal(-pid)
-        code = self._sweep(pid)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(-pid, signal.SIGKILL)
+        code = self._descendants.sweep(pid)
         self._release()
         self._report("exited", code)
 
@@ -310,60 +307,9 @@ class _Guard:
                 os.rmdir(path)
             os.close(fd)
 
-    def _sweep(self, pid: int) -> int:
-        """Kill every descendant until none is left; return the exit code of the command.
-
-        A set-user-id program may survive, so this has a time limit.
-        """
-        found = 128 + signal.SIGKILL
-        known: set[int] = set()
-        deadline = time.monotonic() + _SWEEP_SECONDS
-        while time.monotonic() < deadline:
-            if not known >= (killed := _kill_descendants()):
-                # Continue while there are new ones, as in a fork bomb.
-                known |= killed
-                deadline = time.monotonic() + _SWEEP_SECONDS
-            code, has_more = _reap(pid)
-            found = found if code is None else code
-            if not has_more:
-                break
-            # The next exit wakes us; the next scan finds processes forked meanwhile.
-            select.select([self._wakeups], [], [], _LOOK_SECONDS)
-            self._drain()
-        return found
-
-    def _drain(self) -> bytes:
-        """Return the numbers of the received signals."""
-        with contextlib.suppress(BlockingIOError):
-            return os.read(self._wakeups, 4096)
-        return b""
-
     def _report(self, word: str, value: object) -> None:
         with contextlib.suppress(OSError):
             self._line.send(f"{word} {value}\n".encode())
-
-
-def _reap(pid: int) -> tuple[int | None, bool]:
-    """Reap ended children; return the command's exit code if it ended, and whether more run."""
-    code = None
-    while True:
-        try:
-            ended, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return code, False
-        if ended == 0:
-            return code, True
-        if ended == pid:
-            code = _exit_code(status)
-
-
-def _kill_descendants() -> set[int]:
-    """Kill every process below this one as soon as it is found: it could fork meanwhile."""
-    found = resource_use.children(os.getpid())[0]
-    for pid in found:
-        found += resource_use.children(pid)[0]
-        _signal(pid)
-    return set(found)
 
 
 def _confine(ruleset: int, steps: bytes) -> None:
@@ -382,16 +328,6 @@ def _confine(ruleset: int, steps: bytes) -> None:
 def _control(option: int, value: int) -> None:
     if _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl")
-
-
-def _signal(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, signal.SIGKILL)
-
-
-def _exit_code(status: int) -> int:
-    code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else 128 - code
 
 
 if __name__ == "__main__":
