@@ -10,12 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.harness.threads import Client, Stage
 from treadle.protocol.base import JsonValue
 from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
 from treadle.sandbox.boundary import Boundary
 from treadle.sandbox.opened_roots import FILE_NAME, OpenedRoots
 from treadle.sandbox.protection import Protection
+from treadle.support.files import folder_lock
 
 # How long the kernel makes an open wait for a lease.
 LEASE_SECONDS = int(Path("/proc/sys/fs/lease-break-time").read_text())
@@ -111,6 +114,36 @@ async def test_a_lease_on_the_record_of_writable_folders_delays_no_command(stage
     recorded = record.read_text("utf-8")
     assert str(stage.workspace) in recorded
     assert str(other) in recorded
+
+
+async def test_a_thread_whose_lock_a_command_waits_for_can_be_resumed(stage: Stage) -> None:
+    client = await stage.client()
+    thread_id = await client.start()
+    await client.run(thread_id)
+    folder = stage.home / "thread-writer-locks"
+    (folder / ".coordination.lock").touch(0o600)
+    lock = os.open(folder / f"{thread_id}.lock", os.O_RDONLY)
+
+    with exclusive_lock(folder / ".coordination.lock"):
+        await client.request("thread/unsubscribe", {"threadId": thread_id})
+        await client.until("thread/closed", lambda params: params["threadId"] == thread_id)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for path in folder.iterdir():
+            assert path.name == ".coordination.lock"
+        await client.request("thread/resume", {"threadId": thread_id})
+        await client.run(thread_id)
+    os.close(lock)
+
+
+async def test_settings_are_written_while_a_command_holds_the_home(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_lock, "LOCK_SECONDS", 0.0)
+    client = await stage.client()
+    value = {"keyPath": "model", "value": "other", "mergeStrategy": "replace"}
+    with exclusive_lock(stage.home):
+        await client.request("config/value/write", value)
+    assert 'model = "other"' in (stage.home / "config.toml").read_text("utf-8")
 
 
 def test_a_record_that_cannot_be_read_may_contain_any_folder(home: Path) -> None:

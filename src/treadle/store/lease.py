@@ -11,6 +11,7 @@ import fcntl
 import logging
 import os
 import socket
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 FOLDER: Final = "thread-writer-locks"
 # Held while a lock file is removed: no process then locks a file that is going away.
 COORDINATION: Final = ".coordination.lock"
+_TRIES: Final = 4
+_PAUSE_SECONDS: Final = 0.005
 
 
 class Owner(Struct, frozen=True):
@@ -113,11 +116,15 @@ class Lease:
             self._path.parent / COORDINATION, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
         )
         try:
-            fcntl.flock(coordination, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for _ in range(_TRIES):
+                try:
+                    fcntl.flock(coordination, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    time.sleep(_PAUSE_SECONDS)
+            # Programs that lock a file of the folder hold the coordination for microseconds. What
+            # holds it longer is a command, which would also lock a file that is left behind.
             self._path.unlink(missing_ok=True)
-        except BlockingIOError:
-            # Another process locks or removes a file right now; an empty file does no harm.
-            pass
         finally:
             os.close(coordination)
 
