@@ -16,7 +16,7 @@ import pytest
 from tests.harness.model_server import says
 from tests.harness.threads import Client, Stage, words
 from treadle.protocol.base import JsonValue
-from treadle.store.index import database
+from treadle.store.index import catalog, database
 from treadle.store.index.database import IndexBusy
 from treadle.store.index.writer import IndexWriter
 from treadle.store.store import Store
@@ -119,6 +119,29 @@ async def test_threads_are_moved_named_and_removed_while_the_index_is_locked(sta
     assert (left["id"], left["name"]) == (threads[2], "named")
     archived = await client.request("thread/list", {"archived": True})
     assert [thread["id"] for thread in archived["data"]] == [threads[0]]
+
+
+async def test_a_thread_that_the_index_has_at_its_old_place_is_found(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await stage.client()
+    stage.model.plays(*(says("ok", number=number) for number in range(2)))
+    threads = [await client.start() for _ in range(2)]
+    for thread_id in threads:
+        await client.run(thread_id, "hello")
+    await ids(client)
+
+    with locked(stage.home), monkeypatch.context() as patched:
+        patched.setattr(database, "BUSY_SECONDS", 0.05)
+        patched.setattr(catalog, "SETTLE_SECONDS", 0.05)
+        async with asyncio.timeout(SECONDS):
+            for thread_id in threads:
+                await client.request("thread/archive", {"threadId": thread_id})
+            await client.request("thread/delete", {"threadId": threads[1]})
+            await client.request("thread/unarchive", {"threadId": threads[0]})
+    assert await ids(client) == [threads[0]]
+    archived = await client.request("thread/list", {"archived": True})
+    assert archived["data"] == []
 
 
 async def test_a_thread_is_listed_as_soon_as_its_message_is_accepted(stage: Stage) -> None:

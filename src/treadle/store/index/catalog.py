@@ -162,15 +162,17 @@ class Catalog:
 
     def _named(self, thread_id: str) -> Path | None:
         """Find a file by its name, in case the index is not up to date."""
-        ending = f"-{thread_id}.jsonl"
-        found = (path for path in self._scanner.all_files() if path.endswith(ending))
+        found = (p for p in self._scanner.all_files() if p.endswith(f"-{thread_id}.jsonl"))
         return next(map(Path, found), None)
 
     def files_of(self, thread_id: str) -> list[Path]:
-        """Return the files of a thread, oldest first."""
+        """Return the files of a thread, oldest first, also if the index has their old places."""
         if not self._writer.is_blocked:
             self.settle()
         found = self._guarded(lambda: self._scanner.files_of(thread_id))
+        if not all(path.exists() for path in found):
+            there = {Path(path).name: Path(path) for path in self._scanner.all_files()}
+            found = [there[path.name] for path in found if path.name in there]
         return found or [self.find(thread_id)]
 
     def files_named(self, id_: str) -> list[Path]:
