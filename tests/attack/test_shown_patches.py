@@ -118,3 +118,33 @@ async def test_deletion_that_the_reviewer_cannot_see_is_denied(
         (outside / "big").write_bytes(content)
         assert await reviewed(bench_, patch_of(f"*** Delete File: {outside}/big")) is None
         assert (outside / "big").read_bytes() == content
+
+
+async def test_a_patch_reveals_no_line_of_a_file_that_commands_cannot_read(
+    home: Path, outside: Path
+) -> None:
+    async with bench(home, NO_TEMPORARY_FOLDERS, approvalPolicy="never") as bench_:
+        ws, secret = bench_.stage.workspace, outside / "secret"
+        secret.write_text("one\n")
+        (ws / "link").symlink_to(secret)
+        access = {"type": "restricted", "readableRoots": [str(ws)]}
+        policy = {"type": "workspaceWrite", "readOnlyAccess": access, "excludeSlashTmp": True}
+        changes = [
+            f"*** Update File: {secret}\n@@\n-one\n+1",
+            f"*** Update File: {secret}\n@@\n-two\n+2",
+            f"*** Delete File: {secret}\n*** Add File: new\n+x",
+            "*** Update File: link\n*** Move to: copy\n@@\n-two\n+2",
+        ]
+        script = [
+            calls("apply_patch", {"input": patch_of(change)}, str(number))
+            for number, change in enumerate(changes)
+        ]
+        bench_.stage.model.plays(*script, says("done"))
+        await bench_.client.run(bench_.thread_id, sandboxPolicy=policy)
+        outputs = bench_.stage.model.requests[-1].outputs()
+        refused = "apply_patch verification failed: the sandbox does not allow reading"
+        assert [outputs[str(number)] for number in range(4)] == [
+            *[f"{refused} {secret}"] * 3,
+            f"{refused} {ws / 'link'}",
+        ]
+        assert names(ws) == ["link"]

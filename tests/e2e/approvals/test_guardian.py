@@ -228,9 +228,8 @@ async def test_a_patch_without_a_diff_counts_as_truncated(tmp_path: Path, action
     text = (
         "*** Delete File: a" if action == "delete" else "*** Add File: b\n" + f"+{line}\n" * 20_000
     )
-    patch = await draft(
-        Workers("test", 1), f"*** Begin Patch\n{text.strip()}\n*** End Patch", str(tmp_path)
-    )
+    text = f"*** Begin Patch\n{text.strip()}\n*** End Patch"
+    patch = await draft(Workers("test", 1), text, str(tmp_path), UNRESTRICTED.may_read)
 
     assert details_of_edits(patch, UNRESTRICTED)[IS_CUT] is True
 

@@ -12,12 +12,13 @@ from treadle.engine.patch.files import EditFailed
 from treadle.engine.patch.syntax import PatchError
 from treadle.engine.patch.work import Applied, Draft, apply, draft
 from treadle.engine.project.diffs import MAX_TOTAL_SHOWN, TurnDiff
+from treadle.sandbox.policy import UNRESTRICTED
 from treadle.support.concurrency.workers import Workers
 
 
 async def drafted(folder: Path, *lines: str) -> Draft:
     text = "\n".join(["*** Begin Patch", *lines, "*** End Patch"])
-    return await draft(Workers("test", 1), text, str(folder))
+    return await draft(Workers("test", 1), text, str(folder), UNRESTRICTED.may_read)
 
 
 async def applied(patch: Draft, folder: Path) -> Applied | PatchError | EditFailed:

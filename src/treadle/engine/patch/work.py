@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -99,15 +99,15 @@ class Applied(Struct, frozen=True):
     diff: str | None
 
 
-async def draft(workers: Workers, text: str, cwd: str) -> Draft:
-    """Parse a patch and plan its edits.
+async def draft(workers: Workers, text: str, cwd: str, may_read: Callable[[str], bool]) -> Draft:
+    """Parse a patch and plan its edits; the reason of a failure may quote what it reads.
 
     Raises:
         PatchError: it cannot be applied, or exceeds a limit.
     """
     effort = Effort()
     try:
-        return await workers.run(_draft, text, cwd, effort)
+        return await workers.run(_draft, text, cwd, may_read, effort)
     except asyncio.CancelledError:
         effort.abandon()
         raise
@@ -148,11 +148,17 @@ async def _ended(future: asyncio.Future[Applied]) -> None:
             continue
 
 
-def _draft(text: str, cwd: str, effort: Effort) -> Draft:
+def _draft(text: str, cwd: str, may_read: Callable[[str], bool], effort: Effort) -> Draft:
     operations = _read(text)
     # Before any file is read: duplicate paths are an error.
     paths = touched(targets(operations, cwd))
-    edits = plan(operations, cwd, read_file, effort)
+
+    def read(path: str, limit: int, effort: Effort) -> bytes:
+        if not may_read(path):
+            raise PatchError(f"the sandbox does not allow reading {path}")
+        return read_file(path, limit, effort)
+
+    edits = plan(operations, cwd, read, effort)
     return Draft(operations, cwd, edits, paths, _changes(edits))
 
 

@@ -124,7 +124,9 @@ async def apply_patch(
     stopwatch = Stopwatch()
     shared = thread.services.patches
     try:
-        patch = await draft(shared.workers, patch_text, cwd)
+        # Whether its lines match reveals the content of a file.
+        may_read = thread.approvals.confinement(turn).may_read
+        patch = await draft(shared.workers, patch_text, cwd, may_read)
     except PatchError as error:
         raise ToolRefused(f"apply_patch verification failed: {error}") from error
     if not patch.edits:
