@@ -104,6 +104,27 @@ def test_truncation_leaves_no_part_of_a_secret() -> None:
     assert "0123" not in redacted
 
 
+@pytest.mark.parametrize(
+    "shown",
+    [
+        ESCAPED,
+        "".join(f"%{byte:02X}" for byte in ESCAPED.encode()),
+        "".join(f"\\u{byte:04x}" for byte in ESCAPED.encode()),
+        "".join(f"&#x{byte:02x};" for byte in ESCAPED.encode()),
+        quote("".join(f"%{byte:02X}" for byte in ESCAPED.encode())),
+    ],
+)
+def test_a_part_of_a_secret_at_the_end_of_an_incomplete_text_is_replaced(shown: str) -> None:
+    secrets = Secrets([ESCAPED])
+    for end in range(4 * len(shown) // len(ESCAPED), len(shown) + 1):
+        redacted = secrets.redact(f"bad key: {shown[:end]}", is_cut=True)
+        assert redacted == "bad key: [redacted]", end
+
+
+def test_an_incomplete_text_without_a_secret_stays() -> None:
+    assert Secrets([ESCAPED]).redact("no models", is_cut=True) == "no models"
+
+
 def test_newest_secrets_are_kept() -> None:
     secrets = Secrets(["the-configured-key"])
     for number in range(100):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode, urlsplit
 
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from treadle.support.http.connection import ClientResponse
 
 MAX_ERROR_BYTES: Final = 64 * 1024
+# The status is known by then; a body that takes longer is not worth the wait.
+ERROR_SECONDS: Final = 10.0
 MAX_REDIRECTS: Final = 5
 # These keep the method and the body; others turn a POST into a GET.
 _KEEPS_METHOD: Final = frozenset({307, 308})
@@ -226,28 +228,33 @@ class ProviderEndpoint:
             raise connection_failed(error, url) from error
 
     async def _refusal(self, response: ClientResponse, url: str) -> ModelError:
-        body = b""
         encoding = _encoding_of(response)
         if encoding and response.status < 300:
             return compressed(without_secrets(url), encoding)
-        if not encoding:
-            body = await self._error_body(response)
+        body, is_whole = (b"", True) if encoding else await self._error_body(response)
         # Redacted before it is shortened: a cut could leave a part of a secret.
-        text = self._secrets.redact(body.decode("utf-8", "replace"), limit=MAX_ERROR_BYTES - 1)
+        text = self._secrets.redact(
+            body.decode("utf-8", "replace"), limit=MAX_ERROR_BYTES, is_cut=not is_whole
+        )
         shown = without_secrets(url)
         reason, headers = response.reason, response.headers
         return from_status(response.status, reason, text.encode(), headers, url=shown, now=self.now)
 
-    async def _error_body(self, response: ClientResponse) -> bytes:
+    async def _error_body(self, response: ClientResponse) -> tuple[bytes, bool]:
+        """Read the body of an error; return it and whether all of it has arrived in time."""
         from treadle.support.http.errors import HttpError
 
         body = bytearray()
-        # What has arrived is shown; the status alone must do if nothing has.
-        with suppress(HttpError, OSError):
-            async with asyncio.timeout(self.config.stream_idle_timeout_ms / 1000):
-                while len(body) < MAX_ERROR_BYTES and (chunk := await response.read()):
+        patience = min(self.config.stream_idle_timeout_ms / 1000, ERROR_SECONDS)
+        try:
+            async with asyncio.timeout(patience):
+                while chunk := await response.read():
                     body += chunk
-        return bytes(body[:MAX_ERROR_BYTES])
+                    if len(body) > MAX_ERROR_BYTES:
+                        return bytes(body[:MAX_ERROR_BYTES]), False
+        except (HttpError, OSError):
+            return bytes(body), False
+        return bytes(body), True
 
     @contextmanager
     def _redacted_errors(self) -> Iterator[None]:

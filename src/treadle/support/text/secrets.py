@@ -28,7 +28,12 @@ _ESCAPE: Final = re.compile(
     rb"|&(?:\#x(?P<hex>[0-9a-f]{1,6})|\#(?P<decimal>[0-9]{1,7})|(?P<name>amp|quot|apos|lt|gt));"
 )
 _ENTITIES: Final = {b"amp": b"&", b"quot": b'"', b"apos": b"'", b"lt": b"<", b"gt": b">"}
-_MAX_ESCAPE: Final = 12
+# An escape that a cut has left unfinished.
+_OPEN_ESCAPE: Final = re.compile(
+    rb"(?:\\(?:u[0-9a-f]{0,3}|x[0-9a-f]?)?|%[0-9a-f]?|&[#a-z0-9]{0,9})\Z"
+)
+# Fewer characters of a secret may remain before a cut: they are part of many words.
+_MIN_PART: Final = 4
 # A proxy may quote the quotation of another service.
 _MAX_LAYERS: Final = 3
 # Values that errors need to quote, and that grant no access.
@@ -53,25 +58,26 @@ class Secrets:
             del self._values[next(iter(self._values))]
         self._forms = None
 
-    def redact(self, text: str, *, limit: int | None = MAX_TEXT) -> str:
+    def redact(self, text: str, *, limit: int | None = MAX_TEXT, is_cut: bool = False) -> str:
         """Replace each secret in a text, in any case and in the usual encodings.
 
-        A text beyond the limit is cut, including a possible part of a secret at its end.
+        A text beyond the limit is cut. At the end of one that is cut, or that the caller knows to
+        be incomplete, a possible part of a secret is replaced too.
         """
         if self._forms is None:
             forms = (form for value in self._values for form in _forms(value))
             self._forms = frozenset(form.encode("utf-8", "replace").lower() for form in forms)
         data = text[:limit].encode("utf-8", "surrogatepass")
-        longest = max(map(len, self._forms), default=0)
-        is_cut = limit is not None and len(text) > limit
+        is_cut = is_cut or (limit is not None and len(text) > limit)
         ranges = []
         for layer in _layers(data):
             ranges += [layer.original(found) for found in find_ranges(layer.text, self._forms)]
-            if is_cut and layer.text:
-                # The cut may be inside an escape sequence, too.
-                start = max(0, len(layer.text) - longest - _MAX_ESCAPE)
+            start = _start_of_part(layer.text, self._forms) if is_cut else None
+            if start is not None:
                 ranges.append(layer.original((start, len(layer.text))))
-        return _replace_ranges(data, ranges).decode("utf-8", "replace") if ranges else text
+        if not ranges:
+            return text[:limit]
+        return _replace_ranges(data, ranges).decode("utf-8", "replace")
 
 
 class _Layer:
@@ -147,6 +153,20 @@ def find_ranges(text: bytes, forms: Iterable[bytes]) -> list[tuple[int, int]]:
             ranges.append((start, start + len(form)))
             start = text.find(form, start + len(form))
     return ranges
+
+
+def _start_of_part(text: bytes, forms: Iterable[bytes]) -> int | None:
+    """Return where the first part of a form begins that the end of a text cuts off."""
+    escape = _OPEN_ESCAPE.search(text, max(0, len(text) - 12))
+    end = len(text) if escape is None else escape.start()
+    starts = []
+    for form in forms:
+        start = text.find(form[:_MIN_PART], max(0, end - len(form)), end)
+        while start >= 0 and not form.startswith(text[start:end]):
+            start = text.find(form[:_MIN_PART], start + 1, end)
+        if start >= 0:
+            starts.append(start)
+    return min(starts, default=None)
 
 
 def _replace_ranges(text: bytes, ranges: list[tuple[int, int]]) -> bytes:
