@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 
 import pytest
 
-from tests.attack.test_keys_in_errors import KEY, leaked_parts
+from tests.attack.test_keys_in_errors import (
+    HEADER,
+    KEY,
+    PARAMETER,
+    json_answer,
+    leaked_parts,
+    mcp_server,
+    service,
+)
+from tests.harness.mcp import settled, table
+from tests.harness.model_server import calls, says
+from tests.harness.threads import Stage
 from tests.model.double import collect
+from treadle.engine.mcp.connection.failures import redact_failure
 from treadle.model.base import ModelError
 from treadle.model.provider import ProviderConfig, build_model
+from treadle.protocol.base import JsonValue
+from treadle.support.text.secrets import Secrets
 
 
 async def test_refusal_that_stops_within_a_key_shows_no_part_of_it() -> None:
@@ -33,3 +49,54 @@ async def test_refusal_that_stops_within_a_key_shows_no_part_of_it() -> None:
     assert caught.value.http_status == 401
     assert "401 X: bad key [redacted]" in caught.value.message
     assert leaked_parts(f"{caught.value.message} {caught.value.details}") == []
+
+
+def refusing_tool(request: str) -> bytes:
+    """Be an MCP server whose tool fails with the key and the header of the request."""
+    if '"tools/call"' not in request:
+        return mcp_server(request)
+    quoted = re.findall(r"(?im)^(?:authorization|x-custom): .*$", request)
+    image: JsonValue = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+    content = [{"type": "text", "text": f"upstream refused {quoted}"}, image]
+    return json_answer(
+        request, {"isError": True, "content": content, "structuredContent": {"sent": quoted}}
+    )
+
+
+async def test_failed_tool_that_quotes_its_request_shows_no_secret(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEY", KEY)
+    async with service(refusing_tool) as url:
+        settings = {"bearer_token_env_var": "KEY", "http_headers": {"x-custom": HEADER}}
+        stage.configure(table("web", url=f"{url}/mcp?code={PARAMETER}", **settings))
+        client = await stage.client()
+        thread = await client.start()
+        await settled(client, "web")
+        stage.model.plays(calls("mcp__web__t0", {}), says("ok"))
+        published = await client.run(thread)
+
+    item = [each["params"]["item"] for each in published if each["method"] == "item/completed"][1]
+    assert item["status"] == "failed"
+    assert item["result"]["content"][0]["text"].startswith("upstream refused [")
+    assert item["result"]["content"][1]["data"] == "AAAA", "the rest stays"
+    stored = [each.read_text("utf-8") for each in stage.home.rglob("*.jsonl")]
+    asked = json.dumps(stage.model.requests[-1].body)
+    assert leaked_parts("".join([json.dumps(published), *stored, asked])) == []
+
+
+def test_failure_that_is_too_long_to_search_keeps_the_beginning_of_its_text() -> None:
+    content: JsonValue = [
+        {"type": "text", "text": f"first {KEY}"},
+        {"type": "text", "text": "x" * 99_999},
+    ]
+    short = redact_failure({"isError": True, "content": content}, Secrets([KEY]))["content"]
+
+    assert len(short) == 1
+    assert short[0]["text"].startswith("first [redacted]\nxxx")
+    assert len(short[0]["text"]) < 70_000
+
+
+def test_answer_of_a_tool_that_succeeded_stays() -> None:
+    result: dict[str, JsonValue] = {"content": [{"type": "text", "text": KEY}]}
+    assert redact_failure(result, Secrets([KEY])) is result

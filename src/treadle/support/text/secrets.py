@@ -48,6 +48,9 @@ class Secrets:
         self._forms: frozenset[bytes] | None = None
         self.add(values)
 
+    def __bool__(self) -> bool:
+        return bool(self._values)
+
     def add(self, values: Iterable[str]) -> None:
         """Store secrets; beyond the limit, the oldest are dropped."""
         for value in values:

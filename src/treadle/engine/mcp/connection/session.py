@@ -17,6 +17,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import RootModel, ValidationError
 
 from treadle.engine.mcp.config import ServerConfig
+from treadle.engine.mcp.connection.failures import redact_failure
 from treadle.engine.mcp.connection.limits import MALFORMED, MAX_QUESTIONS, is_own_error
 from treadle.engine.mcp.connection.notes import Notes
 from treadle.engine.mcp.connection.transport import (
@@ -139,7 +140,8 @@ class McpSession:
             McpError: it was refused, timed out, or the connection was lost.
         """
         try:
-            return await self._ask(method, params, on_progress)
+            answer = await self._ask(method, params, on_progress)
+            return redact_failure(answer, self.notes.secrets)
         except McpError as error:
             # Without the cause, which a traceback would print.
             reason = self.notes.secrets.redact(str(error))
