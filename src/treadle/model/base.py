@@ -59,6 +59,16 @@ class ResponseUsage(Struct, frozen=True):
     total_tokens: int = 0
 
 
+MAX_TOKENS: Final = 10**12
+"""The most tokens that a response may report of a kind; the totals of a thread stay storable."""
+
+
+def count_of(usage: JsonValue, name: str) -> int:
+    """Return a number of tokens that a provider reports, within its possible range."""
+    value = usage.get(name) if isinstance(usage, dict) else None
+    return int(min(max(0, value), MAX_TOKENS)) if isinstance(value, int | float) else 0
+
+
 class Created(Struct, frozen=True):
     """The provider has accepted the request and begins to respond."""
 

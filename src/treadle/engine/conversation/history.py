@@ -57,11 +57,11 @@ def size_of(items: Iterable[ModelItem]) -> int:
 def open_calls(items: Sequence[ModelItem]) -> list[ModelItem]:
     """Return the tool calls without output; providers reject a history with such calls."""
     answered = {
-        item.get("call_id") for item in items if str(item.get("type", "")).endswith("_output")
+        str(item.get("call_id")) for item in items if str(item.get("type", "")).endswith("_output")
     }
     return [
         item
         for item in items
         if item.get("type") in ("function_call", "custom_tool_call", "tool_search_call")
-        and item.get("call_id") not in answered
+        and str(item.get("call_id")) not in answered
     ]

@@ -242,14 +242,25 @@ def _web_search_action(action: JsonValue) -> WebSearchAction:
         return OtherWebSearchAction()
     match action.get("type"):
         case "search":
-            query, queries = action.get("query"), action.get("queries")
-            return SearchWebSearchAction(query=query, queries=queries)
+            queries = action.get("queries")
+            if isinstance(queries, list):
+                queries = [each for each in queries if isinstance(each, str)]
+            else:
+                queries = None
+            return SearchWebSearchAction(query=_text(action, "query"), queries=queries)
         case "open_page":
-            return OpenPageWebSearchAction(url=action.get("url"))
+            return OpenPageWebSearchAction(url=_text(action, "url"))
         case "find_in_page":
-            return FindInPageWebSearchAction(url=action.get("url"), pattern=action.get("pattern"))
+            return FindInPageWebSearchAction(
+                url=_text(action, "url"), pattern=_text(action, "pattern")
+            )
         case _:
             return OtherWebSearchAction()
+
+
+def _text(action: dict[str, JsonValue], name: str) -> str | None:
+    value = action.get(name)
+    return value if isinstance(value, str) else None
 
 
 def _query(action: WebSearchAction) -> str:

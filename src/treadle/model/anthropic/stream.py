@@ -28,6 +28,7 @@ from treadle.model.base import (
     ResponseUsage,
     ServerModel,
     ToolInputDelta,
+    count_of,
 )
 from treadle.model.errors import Now, disconnected, in_stream, incomplete, read_fault
 from treadle.model.http.response_limits import check_hidden_size
@@ -198,11 +199,11 @@ class AnthropicStream:
 def _usage_of(usage: dict[str, JsonValue]) -> ResponseUsage | None:
     if not usage:
         return None
-    cached = _count(usage, "cache_read_input_tokens")
-    written = _count(usage, "cache_creation_input_tokens")
+    cached = count_of(usage, "cache_read_input_tokens")
+    written = count_of(usage, "cache_creation_input_tokens")
     # Unlike everywhere else, input tokens do not include cached tokens here.
-    input_tokens = _count(usage, "input_tokens") + cached + written
-    output_tokens = _count(usage, "output_tokens")
+    input_tokens = count_of(usage, "input_tokens") + cached + written
+    output_tokens = count_of(usage, "output_tokens")
     return ResponseUsage(
         input_tokens=input_tokens,
         cached_input_tokens=cached,
@@ -214,8 +215,3 @@ def _usage_of(usage: dict[str, JsonValue]) -> ResponseUsage | None:
 
 def _table(value: JsonValue) -> dict[str, JsonValue]:
     return value if isinstance(value, dict) else {}
-
-
-def _count(usage: dict[str, JsonValue], name: str) -> int:
-    value = usage.get(name)
-    return int(value) if isinstance(value, int | float) else 0

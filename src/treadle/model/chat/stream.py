@@ -27,6 +27,7 @@ from treadle.model.base import (
     ReasoningTextDelta,
     ResponseUsage,
     ToolInputDelta,
+    count_of,
 )
 from treadle.model.errors import Now, disconnected, in_stream, incomplete, read_fault
 from treadle.model.open_items import Index, index_of, require_room
@@ -300,17 +301,15 @@ def _text_in(content: JsonValue) -> str:
 def _usage_of(usage: dict[str, JsonValue]) -> ResponseUsage:
     read = usage.get("prompt_tokens_details")
     made = usage.get("completion_tokens_details")
-    input_tokens, output_tokens = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+    input_tokens, output_tokens = (
+        count_of(usage, "prompt_tokens"),
+        count_of(usage, "completion_tokens"),
+    )
     return ResponseUsage(
         input_tokens=input_tokens,
-        cached_input_tokens=_count(read, "cached_tokens")
-        or _count(usage, "prompt_cache_hit_tokens"),
+        cached_input_tokens=count_of(read, "cached_tokens")
+        or count_of(usage, "prompt_cache_hit_tokens"),
         output_tokens=output_tokens,
-        reasoning_output_tokens=_count(made, "reasoning_tokens"),
-        total_tokens=_count(usage, "total_tokens") or input_tokens + output_tokens,
+        reasoning_output_tokens=count_of(made, "reasoning_tokens"),
+        total_tokens=count_of(usage, "total_tokens") or input_tokens + output_tokens,
     )
-
-
-def _count(usage: JsonValue, name: str) -> int:
-    value = usage.get(name) if isinstance(usage, dict) else None
-    return int(value) if isinstance(value, int | float) else 0

@@ -32,6 +32,7 @@ from treadle.model.base import (
     ResponseUsage,
     ServerModel,
     ToolInputDelta,
+    count_of,
 )
 from treadle.model.errors import Now, disconnected, in_stream, incomplete, read_fault
 from treadle.model.http.sse import decode_json
@@ -193,8 +194,8 @@ class ResponsesStream:
         opened = self._open.find(item.get("id"), output_index, (kind,))
         if kind == "message":
             item = _with_refusals_as_text(item)
-        elif kind in _CALLS and not _text_or_none(item.get("call_id")):
-            # Without an id it could not be answered.
+        elif not _text_or_none(item.get("call_id")) and (kind in _CALLS or item.get("call_id")):
+            # Without an id, or with one that is not a text, it could not be answered.
             item = {**item, "call_id": _new_id(kind)}
         if opened is None:
             whole = {**item, "id": _text_or_none(item.get("id")) or _new_id(kind)}
@@ -243,14 +244,14 @@ def usage_of(usage: JsonValue) -> ResponseUsage | None:
         return None
     cached = usage.get("input_tokens_details") or {}
     made = usage.get("output_tokens_details") or {}
-    input_tokens, output_tokens = _count(usage, "input_tokens"), _count(usage, "output_tokens")
+    input_tokens, output_tokens = count_of(usage, "input_tokens"), count_of(usage, "output_tokens")
     return ResponseUsage(
         input_tokens=input_tokens,
-        cached_input_tokens=_count(cached, "cached_tokens"),
-        cache_write_input_tokens=_count(cached, "cache_write_tokens"),
+        cached_input_tokens=count_of(cached, "cached_tokens"),
+        cache_write_input_tokens=count_of(cached, "cache_write_tokens"),
         output_tokens=output_tokens,
-        reasoning_output_tokens=_count(made, "reasoning_tokens"),
-        total_tokens=_count(usage, "total_tokens") or input_tokens + output_tokens,
+        reasoning_output_tokens=count_of(made, "reasoning_tokens"),
+        total_tokens=count_of(usage, "total_tokens") or input_tokens + output_tokens,
     )
 
 
@@ -299,8 +300,3 @@ def _text_or_none(value: JsonValue) -> str | None:
 
 def _index(value: JsonValue) -> int:
     return value if isinstance(value, int) else 0
-
-
-def _count(usage: JsonValue, name: str) -> int:
-    value = usage.get(name) if isinstance(usage, dict) else None
-    return int(value) if isinstance(value, int | float) else 0

@@ -1,0 +1,75 @@
+"""Values of a wrong type or size in the response of a provider make nothing else unreadable."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.harness.model_server import Reply, completed, created, done, message, says
+from tests.harness.threads import Stage, params_of, text_input
+from treadle.model.base import MAX_TOKENS
+from treadle.protocol.base import JsonValue
+
+FAILED: JsonValue = {"type": "response.failed", "response": {"error": {"message": "broken"}}}
+USAGE = "thread/tokenUsage/updated"
+
+
+@pytest.mark.parametrize("kind", ["tool_search_call", "function_call_output"])
+async def test_call_whose_id_is_no_text_leaves_a_history_that_can_be_sent(
+    stage: Stage, kind: str
+) -> None:
+    steered = asyncio.Event()
+    item: JsonValue = {"type": kind, "call_id": [1], "execution": "client", "arguments": {}}
+    stage.model.plays(Reply([created(), done(item), steered, FAILED]), says("ok"))
+    client = await stage.client()
+    thread_id = await client.start()
+    turn_id = await client.start_turn(thread_id)
+    more = {"threadId": thread_id, "expectedTurnId": turn_id, "input": [text_input("and this")]}
+    await client.request("turn/steer", more)
+    steered.set()
+    ended = params_of(await client.end_of(turn_id), "turn/completed")[-1]["turn"]
+    await client.run(thread_id, "next")
+
+    request = stage.model.requests[-1]
+    assert ended["status"] == "failed"
+    assert [text for _role, text in request.messages("user")][-2:] == ["and this", "next"]
+    sent = request.body["input"]
+    assert all(isinstance(each["call_id"], str) for each in sent if "call_id" in each)
+    if kind == "tool_search_call":
+        assert len([each for each in sent if "call_id" in each]) == 2, "the call has an output"
+
+
+@pytest.mark.parametrize("tokens", [2**63, -(2**63), 10**400])
+async def test_impossible_number_of_tokens_leaves_the_usage_of_a_thread_readable(
+    stage: Stage, tokens: int
+) -> None:
+    usage: JsonValue = {"input_tokens": 1, "output_tokens": tokens, "total_tokens": 2}
+    end: JsonValue = {"type": "response.completed", "response": {"id": "resp-0", "usage": usage}}
+    stage.model.plays(Reply([created("resp-0"), *message("one", "m"), end]), says("two"))
+    client = await stage.client()
+    thread_id = await client.start()
+    await client.run(thread_id)
+    total = params_of(await client.run(thread_id), USAGE)[-1]["tokenUsage"]["total"]
+    assert all(0 <= count <= 2 * MAX_TOKENS for count in total.values())
+
+    await stage.restart()
+    client = await stage.client()
+    await client.request("thread/resume", {"threadId": thread_id})
+    stage.model.plays(says("three", number=2, tokens=(0, 5)))
+    new = params_of(await client.run(thread_id), USAGE)[-1]["tokenUsage"]["total"]
+    assert new == total | {name: total[name] + 5 for name in ("outputTokens", "totalTokens")}
+
+
+async def test_web_search_with_wrong_types_is_stored_as_it_is_published(stage: Stage) -> None:
+    action: JsonValue = {"type": "search", "query": 5, "queries": [[1], "kept", None]}
+    search = done({"type": "web_search_call", "id": "w", "action": action})
+    stage.model.plays(Reply([created(), search, completed()]))
+    client = await stage.client()
+    thread_id = await client.start()
+    published = params_of(await client.run(thread_id), "item/completed")[-1]["item"]
+    await stage.restart()
+    stored = (await (await stage.client()).read(thread_id))["turns"][0]["items"][-1]
+
+    assert stored == published
+    assert (stored["query"], stored["action"]["queries"]) == ("kept", ["kept"])
