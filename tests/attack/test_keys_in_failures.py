@@ -1,4 +1,4 @@
-"""Refusals that end too early, and results of tools that failed, repeat no key."""
+"""Refusals that end too early, headers, and results of tools that failed repeat no key."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.harness.model_server import calls, says
 from tests.harness.threads import Stage
 from tests.model.double import collect
 from treadle.engine.mcp.connection.failures import redact_failure
-from treadle.model.base import ModelError
+from treadle.model.base import ModelError, Rerouted
 from treadle.model.provider import ProviderConfig, build_model
 from treadle.protocol.base import JsonValue
 from treadle.support.text.secrets import Secrets
@@ -49,6 +49,19 @@ async def test_refusal_that_stops_within_a_key_shows_no_part_of_it() -> None:
     assert caught.value.http_status == 401
     assert "401 X: bad key [redacted]" in caught.value.message
     assert leaked_parts(f"{caught.value.message} {caught.value.details}") == []
+
+
+async def test_headers_of_a_response_show_no_secret() -> None:
+    head = b"HTTP/1.1 200 X\r\ncontent-type: text/event-stream\r\nopenai-model: " + KEY.encode()
+    head += b"\r\nx-codex-limit-name: " + KEY.encode() + b"\r\n\r\n"
+    end = b'data: {"type":"response.completed","response":{}}\n\n'
+    async with service(lambda _: head + end) as url:
+        model = build_model("x", ProviderConfig(base_url=url, env_key="KEY"), environ={"KEY": KEY})
+        events = await collect(model)
+        await model.close()
+
+    assert Rerouted("[redacted]") in events
+    assert leaked_parts(str(events)) == []
 
 
 def refusing_tool(request: str) -> bytes:

@@ -92,7 +92,11 @@ class ProviderEndpoint:
             answer = await self._post(path, encode_json(body), headers)
             emitted = is_whole = False
             try:
-                for event in reading.begin(answer.headers):
+                # Some are published: the name of the model, rate limits.
+                headers = {
+                    name: self._secrets.redact(value) for name, value in answer.headers.items()
+                }
+                for event in reading.begin(headers):
                     yield event
                 steps = 0
                 meter = TextMeter()
