@@ -127,10 +127,16 @@ def test_an_incomplete_text_without_a_secret_stays() -> None:
 
 def test_newest_secrets_are_kept() -> None:
     secrets = Secrets(["the-configured-key"])
-    for number in range(100):
+    for number in range(300):
         secrets.add(["the-configured-key", f"renewed-token-{number}."])
-    shown = secrets.redact("the-configured-key renewed-token-99. renewed-token-1.")
+    shown = secrets.redact("the-configured-key renewed-token-299. renewed-token-1.")
     assert shown == "[redacted] [redacted] renewed-token-1."
+
+
+def test_all_secrets_of_a_request_with_many_headers_are_kept() -> None:
+    values = [f"secret-number-{number}." for number in range(100)]
+    shown = Secrets(values).redact(" ".join(values))
+    assert shown == " ".join(["[redacted]"] * 100)
 
 
 def test_secrets_of_a_request_are_found() -> None:

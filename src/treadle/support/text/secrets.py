@@ -18,8 +18,8 @@ MAX_TEXT: Final = 64 * 1024
 # A shorter value protects nothing, and replacing it would mutilate ordinary words.
 _MIN_CHARS: Final = 6
 _MIN_BASE64_CHARS: Final = 8
-# Tokens are renewed, and an error may belong to an earlier request.
-_MAX_SECRETS: Final = 32
+# Tokens are renewed, and an error may belong to an earlier request. No request has this many.
+_MAX_SECRETS: Final = 256
 _SECRET_NAME: Final = re.compile(r"key|token|secret|auth|pass|sig|cred|cookie", re.IGNORECASE)
 # The escapes of JSON, of literals in programs, of URLs and of HTML, in lower case.
 _ESCAPE: Final = re.compile(
