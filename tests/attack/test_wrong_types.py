@@ -40,6 +40,18 @@ async def test_call_whose_id_is_no_text_leaves_a_history_that_can_be_sent(
         assert len([each for each in sent if "call_id" in each]) == 2, "the call has an output"
 
 
+async def test_message_with_fields_of_wrong_types_does_not_end_the_turn(stage: Stage) -> None:
+    item: JsonValue = {"type": "message", "id": ["m"], "role": "assistant", "phase": {"a": None}}
+    content: JsonValue = [{"type": "output_text", "text": "said", "annotations": 5}, 7, None]
+    stage.model.plays(Reply([created(), done({**item, "content": content}), completed()]))
+    client = await stage.client()
+    thread_id = await client.start()
+    ended = params_of(await client.run(thread_id), "turn/completed")[-1]["turn"]
+
+    assert ended["status"] == "completed", ended["error"]
+    assert (await client.read(thread_id))["turns"][0]["items"][-1]["text"] == "said"
+
+
 @pytest.mark.parametrize("tokens", [2**63, -(2**63), 10**400])
 async def test_impossible_number_of_tokens_leaves_the_usage_of_a_thread_readable(
     stage: Stage, tokens: int

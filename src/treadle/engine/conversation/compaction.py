@@ -32,11 +32,11 @@ def compacted(
 def without_older_half(history: list[ModelItem]) -> list[ModelItem]:
     """Return the newer half, without outputs whose calls are gone: providers reject those."""
     kept = history[len(history) // 2 :]
-    calls = {item.get("call_id") for item in kept if str(item.get("type")).endswith("_call")}
+    calls = {str(item.get("call_id")) for item in kept if str(item.get("type")).endswith("_call")}
     return [
         item
         for item in kept
-        if not str(item.get("type")).endswith("_call_output") or item.get("call_id") in calls
+        if not str(item.get("type")).endswith("_call_output") or str(item.get("call_id")) in calls
     ]
 
 

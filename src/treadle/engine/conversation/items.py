@@ -44,7 +44,8 @@ from treadle.protocol.web_search import (
 )
 from treadle.store.records import AnyRecord
 
-_PHASES: Final = frozenset({"commentary", "partial_answer", "final_answer"})
+# Not a set: a value that is looked up may be a list.
+_PHASES: Final = ("commentary", "partial_answer", "final_answer")
 
 
 class ItemStream:
