@@ -51,6 +51,18 @@ async def test_refusal_that_stops_within_a_key_shows_no_part_of_it() -> None:
     assert leaked_parts(f"{caught.value.message} {caught.value.details}") == []
 
 
+async def test_redirect_whose_host_is_a_part_of_a_key_is_not_shown() -> None:
+    key = "0123456789abcdef/ghij"
+    head = f"HTTP/1.1 307 X\r\nlocation: http://{key}\r\ncontent-length: 0\r\n\r\n"
+    async with service(lambda _: head.encode()) as url:
+        model = build_model("x", ProviderConfig(base_url=url, env_key="KEY"), environ={"KEY": key})
+        with pytest.raises(ModelError, match="to an unknown location was not followed") as caught:
+            await collect(model)
+        await model.close()
+
+    assert "0123" not in str(caught.value)
+
+
 async def test_headers_of_a_response_show_no_secret() -> None:
     head = b"HTTP/1.1 200 X\r\ncontent-type: text/event-stream\r\nopenai-model: " + KEY.encode()
     head += b"\r\nx-codex-limit-name: " + KEY.encode() + b"\r\n\r\n"

@@ -200,7 +200,7 @@ class ProviderEndpoint:
             if response.status not in REDIRECTS:
                 break
             async with response:
-                target = _follow(response, method, target)
+                target = _follow(response, method, target, self._secrets)
             response = await self._send(client, method, target, body, all_headers)
         if response.status >= 300 or _encoding_of(response):
             async with response:
@@ -331,11 +331,14 @@ def _encoding_of(response: ClientResponse) -> str:
     return "" if encoding.lower() == "identity" else encoding
 
 
-def _follow(response: ClientResponse, method: str, url: str) -> str:
+def _follow(response: ClientResponse, method: str, url: str, secrets: Secrets) -> str:
     """Return the target of a redirect, if the request may be repeated there with its keys."""
     location = response.headers.get("location")
     target = redirect_target(url, location)
     keeps_method = method == "GET" or response.status in _KEEPS_METHOD
     if target is None or not keeps_method or not is_same_origin(url, target):
-        raise refused_redirect(response.status, without_secrets(url), target)
+        # Only the origin is shown, which could end within a key.
+        is_quoting = bool(location) and secrets.redact(location or "") != location
+        shown = None if is_quoting else target
+        raise refused_redirect(response.status, without_secrets(url), shown)
     return target
