@@ -18,6 +18,7 @@ from treadle.engine.mcp.connection.limits import (
     MAX_DOCUMENT_VALUES,
 )
 from treadle.engine.mcp.tokens import McpLogin, TokenFile
+from treadle.protocol.base import JsonValue
 
 MIB = 1024 * 1024
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n"
@@ -130,22 +131,35 @@ async def test_an_endless_first_answer_is_not_read(stage: Stage) -> None:
     assert max(sent, default=0) < 32 * MIB
 
 
+async def renewed_status(stage: Stage, url: str) -> JsonValue:
+    """Start a thread with a server whose token has expired; return the status of the server."""
+    login = McpLogin(
+        access_token="old-token",
+        refresh_token="refresh-token",
+        expires_at=0.0,
+        client={},
+        token_endpoint=url.replace("/mcp", "/token"),
+    )
+    TokenFile(stage.home).set("web", url, login)
+    stage.configure(table("web", url=url))
+    client = await stage.client()
+    await client.start()
+    return (await settled(client, "web"))["web"]
+
+
 async def test_an_endless_token_at_a_renewal_fails_the_request(stage: Stage) -> None:
     async with authorization_server(endless, is_first=False) as (url, sent):
-        tokens = TokenFile(stage.home)
-        token_endpoint = url.replace("/mcp", "/token")
-        login = McpLogin(
-            access_token="old-token",
-            refresh_token="refresh-token",
-            expires_at=0.0,
-            client={},
-            token_endpoint=token_endpoint,
-        )
-        tokens.set("web", url, login)
-        stage.configure(table("web", url=url))
-        client = await stage.client()
-        await client.start()
-        status = (await settled(client, "web"))["web"]
+        status = await renewed_status(stage, url)
 
     assert status["status"] == "failed"
     assert 0 < max(sent, default=0) < 32 * MIB
+
+
+async def test_a_renewed_token_of_any_life_is_stored(stage: Stage) -> None:
+    token = b'{"access_token":"new","token_type":"Bearer","expires_in":1%b}' % (b"0" * 400)
+    async with authorization_server(fixed(token), is_first=False) as (url, _sent):
+        await renewed_status(stage, url)
+
+    login = TokenFile(stage.home).get("web", url)
+    assert login is not None
+    assert (login.access_token, login.refresh_token) == ("new", "refresh-token")

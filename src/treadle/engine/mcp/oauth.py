@@ -50,6 +50,7 @@ CALLBACK_PATH: Final = "/callback"
 _PUBLIC: Final = "none"
 MAX_HEAD: Final = 16 * 1024
 HEAD_SECONDS: Final = 10.0
+_LONGEST_LIFE: Final = 10**10
 _PAGE: Final = "<!doctype html><title>{title}</title><p>{title}. You can close this window.</p>"
 # Any request would trigger the login; this one is also the first of a session.
 _HELLO: Final = {
@@ -367,4 +368,5 @@ def _with_scopes(url: str, scopes: Sequence[str] | None) -> str:
 
 
 def _expiry(token: OAuthToken) -> float | None:
-    return None if token.expires_in is None else time.time() + token.expires_in
+    # Some servers mean "never" by a number that no clock has.
+    return None if token.expires_in is None else time.time() + min(token.expires_in, _LONGEST_LIFE)
