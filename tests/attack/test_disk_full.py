@@ -167,6 +167,31 @@ async def test_a_full_disk_refuses_new_threads_and_messages_with_a_reason(tmp_pa
         assert len((await client.read(thread_id))["turns"]) == 1
 
 
+async def test_a_turn_ends_after_an_event_between_turns_could_not_be_stored(
+    tmp_path: Path,
+) -> None:
+    async with small_disk(tmp_path) as disk:
+        client, gate = disk.client, disk.workspace / "gate"
+        os.mkfifo(gate)
+        thread_id = await client.start(cwd=str(disk.workspace), **FREE)
+        waits: JsonValue = {"cmd": f"cat {gate}", "yield_time_ms": 250, "login": False}
+        disk.model.plays(calls("exec_command", waits))
+        disk.model.plays(says("it runs"))
+        await client.run(thread_id, "wait in the background")
+        disk.fill()
+        with await asyncio.to_thread(gate.open, "w") as file:
+            file.write(LONG)
+        await client.until(
+            "thread/status/changed", lambda params: params["status"]["type"] == "systemError"
+        )
+
+        await client.request("thread/compact/start", {"threadId": thread_id})
+        ended = (await client.until("turn/completed"))[-1]
+        assert line_of(ended) == "turn/completed failed"
+        stamps = [each["seq"] for each in client.received if "seq" in each]
+        assert stamps == sorted(set(stamps))
+
+
 async def test_threads_are_listed_read_archived_and_deleted_on_a_full_disk(tmp_path: Path) -> None:
     async with small_disk(tmp_path) as disk:
         client = disk.client

@@ -280,6 +280,22 @@ def test_an_event_that_cannot_be_stored_is_published_and_reported() -> None:
     assert failures == ["ENOSPC"]
 
 
+def test_an_event_about_a_failure_gets_the_next_number() -> None:
+    """Two events had one number, and readers never got the last event of the log."""
+    journal = FullDisk("t")
+    log = Speaker(journal).log
+    log.on_failure = lambda failure: log.publish_unstored(
+        n.WARNING, WarningNotification(failure.code)
+    )
+    journal.is_full = True
+    log.publish(n.WARNING, WarningNotification("first"))
+    log.publish(n.WARNING, WarningNotification("second"))
+
+    events = read_all(log.reader(0))
+    assert [event.seq for event in events] == [1, 2, 3, 4]
+    assert warnings_of(events) == ["first", "ENOSPC", "second", "ENOSPC"]
+
+
 def test_a_required_event_that_cannot_be_stored_is_rejected() -> None:
     journal = FullDisk("t")
     log = EventLog(journal, lambda: 0)

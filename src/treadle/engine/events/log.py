@@ -139,6 +139,7 @@ class EventLog:
         name = method.method
         event = Event(self.last_seq + 1, self._clock(), name, params)
         size: int | None = None
+        failure: StorageFailed | None = None
         if name in DELTAS:
             delta = getattr(params, "delta", None)
             size = None if delta is None else len(delta)
@@ -147,13 +148,16 @@ class EventLog:
             if required:
                 self._journal.append((*records, event))
             else:
-                self._keep((*records, event))
+                failure = self._keep((*records, event))
             size = self._journal.size - before
             if name == _TURN_STARTED:
                 self._forget_older_turns()
         self._add(event, size)
         if on_unsynced is not None:
             self._hold(event, on_unsynced)
+        if failure is not None:
+            # Only now: it may publish, and that event must not get the number of this one.
+            self.on_failure(failure)
         return event
 
     def publish_unstored(self, method: Notification[P], params: P) -> None:
@@ -180,8 +184,8 @@ class EventLog:
 
     def record(self, *records: AnyRecord) -> None:
         """Store facts that no client receives in this form."""
-        if records and self._journal is not None:
-            self._keep(records)
+        if records and (failure := self._keep(records)) is not None:
+            self.on_failure(failure)
 
     def store(self, *records: AnyRecord) -> None:
         """Do the same as `record`, but raise on failure.
@@ -281,15 +285,13 @@ class EventLog:
         """The number of the last event that clients may get: all up to it are on the disk."""
         return self._unsynced[0] - 1 if self._unsynced else self.last_seq
 
-    def _keep(self, entries: Sequence[Entry]) -> None:
+    def _keep(self, entries: Sequence[Entry]) -> StorageFailed | None:
         try:
-            failure = self._journal.keep(entries) if self._journal is not None else None
+            return self._journal.keep(entries) if self._journal is not None else None
         except JournalClosed as error:
             # Another client archived or deleted the thread: this event has no reader.
             logger.debug("event not stored", extra={"reason": str(error)})
-            return
-        if failure is not None:
-            self.on_failure(failure)
+            return None
 
     def _hold(self, event: Event, on_unsynced: OnUnsynced) -> None:
         """Hold back an event and all later ones until it is on the disk."""
