@@ -27,6 +27,11 @@ LONG = "long " * 100_000
 FAILED = ["thread/status/changed systemError", "error willRetry=False", "turn/completed failed"]
 
 
+def input_text(text: str) -> JsonValue:
+    """Return a part of a message to the model."""
+    return {"type": "input_text", "text": text}
+
+
 def runs(command: str, call_id: str, *gates: asyncio.Event) -> Reply:
     """Return a long message and a command call, sent when the gates are open."""
     arguments = json.dumps({"cmd": command, "login": False})
@@ -155,8 +160,14 @@ async def test_a_full_disk_refuses_new_threads_and_messages_with_a_reason(tmp_pa
         await client.request("thread/list", {})
         disk.fill()
         start_params = {"threadId": thread_id, "input": [{"type": "text", "text": LONG}]}
-        start = {"baseInstructions": LONG}
-        for method, params in (("thread/start", start), ("turn/start", start_params)):
+        item = {"type": "message", "role": "user", "content": [input_text(LONG)]}
+        denied = {"status": "denied", "action": {"type": "command", "command": LONG}}
+        for method, params in (
+            ("thread/start", {"baseInstructions": LONG}),
+            ("turn/start", start_params),
+            ("thread/inject_items", {"threadId": thread_id, "items": [item]}),
+            ("thread/approveGuardianDeniedAction", {"threadId": thread_id, "event": denied}),
+        ):
             refusal = await client.refusal(method, params)
             assert (refusal.kind, refusal.data["errno"]) == ("io", "ENOSPC"), method
             assert "No space left on device" in refusal.message

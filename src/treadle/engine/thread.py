@@ -245,10 +245,15 @@ class LoadedThread:
         self._owner.on_steered()
 
     def adjust_turn(self, params: TurnSettingsUpdateParams) -> bool:
-        """Change the settings of the active turn; false if that turn is not active."""
+        """Change the settings of the active turn; false if that turn is not active.
+
+        Raises:
+            StorageFailed: the change cannot be stored.
+        """
         turn = self.turn
         if turn is None or turn.id != params.turn_id:
             return False
+        before = dict(turn.changes)
         turn.adjust(
             model=params.model,
             effort=params.effort,
@@ -257,7 +262,11 @@ class LoadedThread:
         )
         if params.service_tier is not UNSET:
             turn.changes["service_tier"] = params.service_tier
-        self.log.record(TurnAdjusted(turn.id, dict(turn.changes)))
+        try:
+            self.log.store(TurnAdjusted(turn.id, dict(turn.changes)))
+        except StorageFailed:
+            turn.changes = before
+            raise
         return True
 
     def active_turn(self, purpose: Literal["steer", "interrupt"], expected: str) -> ActiveTurn:

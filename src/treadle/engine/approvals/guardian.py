@@ -321,6 +321,7 @@ def overrule(context: ModelContext, event: JsonValue) -> None:
 
     Raises:
         InvalidInput: it is not a review that ended with a denial.
+        StorageFailed: the message cannot be stored.
     """
     about = event if isinstance(event, dict) else {}
     action, review = about.get("action"), about.get("review")
@@ -338,5 +339,6 @@ def overrule(context: ModelContext, event: JsonValue) -> None:
             "developer",
             "The user reviewed an action that the automatic review denied, and approves exactly "
             f"this action, once:\n{exact}",
-        )
+        ),
+        required=True,
     )

@@ -37,6 +37,15 @@ class History:
         if items:
             self._log.record(*self.take(*items))
 
+    def store(self, *items: ModelItem) -> None:
+        """Do the same, but raise on failure.
+
+        Raises:
+            StorageFailed: none of the items is appended.
+        """
+        self._log.store(*map(HistoryItem, items))
+        self._items.extend(items)
+
     def take(self, *items: ModelItem) -> list[HistoryItem]:
         """Append items; the caller stores the returned records."""
         self._items.extend(items)

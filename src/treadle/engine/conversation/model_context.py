@@ -140,13 +140,17 @@ class ModelContext:
     def _can_shrink(self) -> bool:
         return any(item.get("role") == "assistant" for item in self.history.items)
 
-    def add_note(self, *items: ModelItem) -> None:
-        """Add items to the history now, or, during a turn, after the current response."""
+    def add_note(self, *items: ModelItem, required: bool = False) -> None:
+        """Add items to the history now, or, during a turn, after the current response.
+
+        Raises:
+            StorageFailed: `required` items cannot be stored.
+        """
         if self._state.turn is None:
-            self.history.add(*items)
+            (self.history.store if required else self.history.add)(*items)
             return
         note = InputQueued(uuid7(), list(items))
-        self._state.log.record(note)
+        (self._state.log.store if required else self._state.log.record)(note)
         self._notes.append(note)
 
     def flush_notes(self) -> None:

@@ -144,9 +144,13 @@ def dynamic_tools(thread: LoadedThread) -> Iterator[DynamicTool]:
 
 
 def replace_tools(thread: LoadedThread, tools: Sequence[DynamicToolSpec]) -> None:
-    """Replace the client tools of a thread."""
+    """Replace the client tools of a thread.
+
+    Raises:
+        StorageFailed: the tools cannot be stored.
+    """
     if list(tools) != (thread.meta.dynamic_tools or []):
-        thread.log.record(ToolsChanged(list(tools)))
+        thread.log.store(ToolsChanged(list(tools)))
         thread.state.update_meta(dynamic_tools=list(tools))
     thread.state.set_settings(replace(thread.settings, dynamic_tools=tuple(tools)))
 

@@ -290,7 +290,7 @@ def thread_inject_items(
         if not isinstance(item, dict) or not isinstance(item.get("type"), str):
             raise InvalidInput(f"items[{position}]", f"items[{position}] is not a response item")
     thread.context.check_room(params.items, "items")
-    thread.context.history.add(*params.items)
+    thread.context.history.store(*params.items)
     return ThreadInjectItemsResponse()
 
 
