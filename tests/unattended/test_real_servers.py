@@ -146,6 +146,26 @@ async def test_a_model_that_hangs_is_a_stall_and_the_process_is_gone(
         assert not is_alive(session.pid or 0)
 
 
+@pytest.mark.parametrize("options", ["treadle"], indirect=True)
+async def test_a_run_that_could_not_record_its_prompt_does_not_repeat_it(
+    options: SessionOptions, model: ModelServer, folder: Path
+) -> None:
+    """A kill or a full disk left the state as it was before the first turn: it was done again."""
+    plan = RunPlan(state=folder / "state.json", is_done=lambda _report: False, max_turns=1)
+    gate, state = asyncio.Event(), folder / "state.json"
+    model.plays(says("one", None, ["o"], gate), says("two", "m2"))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(run_unattended("hello", options, plan))
+        await model.wait_for_request(1)
+        before = state.read_bytes()
+        gate.set()
+    state.write_bytes(before)
+    await run_unattended("hello", options, plan)
+    heard = [text for role, text in model.requests[1].conversation() if role == "user"]
+    assert heard.count("hello") == 1
+    assert heard[-1].startswith("Continue")
+
+
 async def test_a_later_run_continues_the_thread(
     options: SessionOptions, model: ModelServer, folder: Path
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Final, Literal, TypeAlias
 from treadle.client._runtime.callbacks import call
 from treadle.client._runtime.reconnect import Backoff
 from treadle.support.clock import now_ms
+from treadle.support.ids import uuid7
 from treadle.unattended.client import SessionOptions
 from treadle.unattended.errors import (
     NoProgress,
@@ -141,10 +142,12 @@ class _Run:
     async def _turn(self) -> TurnReport:
         session = await self._open()
         state = self._state
-        text = self._next_input()
         count = session.turn_count
         try:
-            report = await session.run(text)
+            if state.is_prompt_sent:
+                report = await session.run(self._continuation())
+            else:
+                report = await session.run(self._prompt, client_user_message_id=state.prompt_id)
             # A failed turn counts as a failure only: otherwise it could be the last one allowed.
             state.turns += 1
         finally:
@@ -174,6 +177,10 @@ class _Run:
         # A new thread (the server no longer knows the old one) needs the whole prompt again.
         state.is_prompt_sent = state.is_prompt_sent and session.is_resumed
         self._session = session
+        if state.prompt_id is not None and session.is_resumed and not state.is_prompt_sent:
+            # An earlier process may have ended between sending the prompt and recording that.
+            state.is_prompt_sent = await session.has_message(state.prompt_id)
+        state.prompt_id = state.prompt_id or uuid7()
         self._save()
         return session
 
@@ -182,9 +189,7 @@ class _Run:
         self._spent_before += session.used
         self._session = None
 
-    def _next_input(self) -> str:
-        if not self._state.is_prompt_sent:
-            return self._prompt
+    def _continuation(self) -> str:
         continuation = self._plan.continuation
         if isinstance(continuation, str):
             return continuation

@@ -14,6 +14,7 @@ from treadle.client.options import Input, ResumeOptions, TurnOptions
 from treadle.client.result import TurnResult
 from treadle.client.thread import AsyncThread
 from treadle.client.turn import AsyncTurn
+from treadle.protocol.item import UserMessageThreadItem
 from treadle.protocol.policy import (
     DangerFullAccessSandboxPolicy,
     ReadOnlySandboxPolicy,
@@ -207,6 +208,27 @@ class Session:
         finally:
             self._is_running = False
             self._monitor.tap.forget_all()
+
+    async def has_message(self, message_id: str) -> bool:
+        """Return whether the thread has a message with this `client_user_message_id`.
+
+        Raises:
+            SessionError: the server does not answer.
+        """
+        thread = self._ready()
+        try:
+            turns = (await thread.read()).turns
+        except RequestRefused:
+            return False  # by a server that cannot read a thread that has no turn yet
+        except ClientError as error:
+            failure = to_session_error(error)
+            await self._fail(failure)
+            raise failure from error
+        messages = (item for turn in turns for item in turn.items)
+        return any(
+            isinstance(item, UserMessageThreadItem) and item.client_id == message_id
+            for item in messages
+        )
 
     async def interrupt(self) -> None:
         """Stop the active turn; `run` raises `SessionTurnCancelled`."""

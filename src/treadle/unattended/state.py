@@ -25,6 +25,8 @@ class RunState(msgspec.Struct, rename="camel", kw_only=True):
     """A digest: a different prompt is a new task on the same thread."""
     thread_id: str | None = None
     thread_total: Usage | None = None
+    prompt_id: str | None = None
+    """The id of the prompt's message; the thread may have it although `is_prompt_sent` is false."""
     is_prompt_sent: bool = False
     is_done: bool = False
     turns: int = 0
