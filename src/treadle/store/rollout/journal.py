@@ -22,7 +22,7 @@ from treadle.store.journal import Entry, Event, JournalClosed, StorageFailed
 from treadle.store.lease import Lease
 from treadle.store.rollout.format import OwnEvent, decode_line
 from treadle.store.rollout.lines import LineWriter
-from treadle.store.rollout.reading import RolloutFile
+from treadle.store.rollout.reading import MAX_LINE_BYTES, RolloutFile
 from treadle.store.rollout.sync import FileSync
 
 logger = logging.getLogger(__name__)
@@ -105,17 +105,26 @@ def repair(descriptor: int) -> None:
     size = os.fstat(descriptor).st_size
     if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n":
         return
-    start, tail = size, b""
-    while start > 0 and b"\n" not in tail:
-        step = min(_READ_BYTES, start)
-        start -= step
-        tail = os.pread(descriptor, step, start) + tail
-    fragment = tail[tail.rfind(b"\n") + 1 :]
+    start = _last_line(descriptor, size)
+    length = size - start
+    fragment = os.pread(descriptor, length, start) if length <= MAX_LINE_BYTES else b""
     if decode_line(fragment) is not None:
         os.write(descriptor, b"\n")
         return
-    logger.warning("half-written line cut off", extra={"bytes": len(fragment)})
-    os.ftruncate(descriptor, size - len(fragment))
+    logger.warning("half-written line cut off", extra={"bytes": length})
+    os.ftruncate(descriptor, start)
+
+
+def _last_line(descriptor: int, size: int) -> int:
+    """Return the offset of the last line; what a broken disk left there may be of any length."""
+    end = size
+    while end > 0:
+        start = max(0, end - _READ_BYTES)
+        found = os.pread(descriptor, end - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0
 
 
 class FileJournal:
