@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from treadle.sandbox.paths import find_program, links, real
-from treadle.sandbox.policy import Confinement, confine
+from treadle.sandbox.policy import Confinement, confine, restricts_reading
 from treadle.sandbox.protection import Protection
 
 if TYPE_CHECKING:
@@ -36,8 +36,28 @@ class Boundary:
         granted: Sequence[AdditionalPermissionProfile] = (),
     ) -> Confinement:
         """Compute the confinement of a policy for commands of a folder, extended by grants."""
+        found = self._compute(policy, cwd, environ, granted)
+        if self._opened is not None:
+            # Recorded before the first command can write there.
+            self._opened.add(root.path for root in found.writable)
+        return found
+
+    def may_read(self, policy: SandboxPolicy, cwd: str) -> Callable[[str], bool]:
+        """Return the check of what commands of a folder may read, without grants."""
+        if not restricts_reading(policy):
+            return lambda _path: True
+        # No command runs with this confinement, so no folder is recorded as writable.
+        return self._compute(policy, cwd).may_read
+
+    def _compute(
+        self,
+        policy: SandboxPolicy,
+        cwd: str,
+        environ: Mapping[str, str] | None = None,
+        granted: Sequence[AdditionalPermissionProfile] = (),
+    ) -> Confinement:
         opened = self._opened
-        found = confine(
+        return confine(
             policy,
             cwd,
             protected=self._protection.now(),
@@ -45,10 +65,6 @@ class Boundary:
             environ=environ,
             granted=granted,
         )
-        if opened is not None:
-            # Recorded before the first command can write there.
-            opened.add(root.path for root in found.writable)
-        return found
 
     def trusted_path(self, path: str, confinement: Confinement) -> str:
         """Return the folders of a `PATH` in which no command can have created a program.

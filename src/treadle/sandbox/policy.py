@@ -222,6 +222,17 @@ def _kept(opened: tuple[WritableRoot, ...], paths: list[str]) -> tuple[str, ...]
     return found.protected
 
 
+def restricts_reading(policy: SandboxPolicy) -> bool:
+    """Whether a policy names what commands may read."""
+    match policy:
+        case ReadOnlySandboxPolicy():
+            return isinstance(policy.access, RestrictedReadOnlyAccess)
+        case WorkspaceWriteSandboxPolicy():
+            return isinstance(policy.read_only_access, RestrictedReadOnlyAccess)
+        case _:
+            return False
+
+
 def _readable(access: ReadOnlyAccess | UnsetType | None, also: list[str]) -> tuple[str, ...] | None:
     match access:
         case RestrictedReadOnlyAccess():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -25,6 +25,7 @@ from treadle.protocol.input import (
 )
 from treadle.protocol.item import FunctionCallOutputThreadItem
 from treadle.protocol.tool import TurnToolOutput
+from treadle.sandbox.reading import NotReadable, read_for_model
 from treadle.support.concurrency.workers import Workers
 from treadle.support.files.reading import FileTooLarge, read_regular
 from treadle.support.ids import uuid7
@@ -53,15 +54,22 @@ def message(role: str, *texts: str) -> ModelItem:
     return {"type": "message", "role": role, "content": content}
 
 
-async def read_files(content: Sequence[UserInput], workers: Workers) -> InputFiles:
+async def read_files(
+    content: Sequence[UserInput],
+    workers: Workers,
+    may_read: Callable[[str], bool] | None = None,
+) -> InputFiles:
     """Read the files that an input names, in a worker thread.
 
+    If the model chose the files, `may_read` says which its commands may read.
+
     Raises:
+        NotReadable: commands may not read a file.
         InvalidInput: a file cannot be read, is not a regular file, or is too large.
     """
     if not any(isinstance(part, FileUserInput) for part in content):
         return {}
-    return await workers.run(_read_files, content)
+    return await workers.run(_read_files, content, may_read)
 
 
 def to_model_items(content: Sequence[UserInput], files: InputFiles) -> list[ModelItem]:
@@ -143,13 +151,13 @@ def _labelled(path: str, image: JsonValue) -> list[JsonValue]:
     ]
 
 
-def _read_files(content: Sequence[UserInput]) -> InputFiles:
+def _read_files(content: Sequence[UserInput], may_read: Callable[[str], bool] | None) -> InputFiles:
     files: dict[int, str] = {}
     remaining = MAX_FILE_BYTES
     for position, part in enumerate(content):
         if not isinstance(part, FileUserInput):
             continue
-        data = _read(part.path, f"input[{position}].path", remaining)
+        data = _read(part.path, f"input[{position}].path", remaining, may_read)
         remaining -= len(data)
         match part:
             case SkillUserInput():
@@ -168,14 +176,20 @@ def _data_url(path: str, data: bytes, fallback: str) -> str:
     return f"data:{kind};base64,{encode_base64(data)}"
 
 
-def _read(path: str, field: str, limit: int) -> bytes:
+def _read(path: str, field: str, limit: int, may_read: Callable[[str], bool] | None) -> bytes:
+    too_large = f"{path!r} is too large: the files of one input may have {MAX_FILE_BYTES} bytes"
     try:
-        return read_regular(path, limit)
+        if may_read is None:
+            return read_regular(path, limit)
+        data, size = read_for_model(path, limit, may_read)
+    except NotReadable:
+        raise
     except FileTooLarge as error:
-        raise InvalidInput(
-            field, f"{path!r} is too large: the files of one input may have {MAX_FILE_BYTES} bytes"
-        ) from error
+        raise InvalidInput(field, too_large) from error
     except OSError as error:
         raise InvalidInput(field, f"cannot read {path!r}: {error.strerror}") from error
     except ValueError as error:
         raise InvalidInput(field, f"invalid path {path!r}: {error}") from error
+    if size > limit:
+        raise InvalidInput(field, too_large)
+    return data

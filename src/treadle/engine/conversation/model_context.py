@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -267,17 +267,26 @@ class ModelContext:
 
     async def read_folder(self) -> None:
         """Read the working folder's instructions in a worker: they may be large or slow."""
-        cwd = self._state.settings.cwd
-        self._folder = await self._state.services.file_workers.run(self._read_folder, cwd)
+        cwd, may_read = self._state.settings.cwd, self._may_read()
+        self._folder = await self._state.services.file_workers.run(self._read_folder, cwd, may_read)
 
-    def _read_folder(self, cwd: str) -> _Folder:
-        docs = read_project_docs(Path(cwd), home=self._state.services.home)
-        return _Folder(cwd, instructions.skills(self._state.services.skills(cwd)), docs)
+    def _may_read(self) -> Callable[[str], bool]:
+        settings = self._state.settings
+        return self._state.services.boundary.may_read(settings.sandbox, settings.cwd)
+
+    def _read_folder(self, cwd: str, may_read: Callable[[str], bool]) -> _Folder:
+        services = self._state.services
+        docs = read_project_docs(Path(cwd), may_read=may_read, home=services.home)
+        # The skills of a project may be links, like its AGENTS.md; all others are the user's.
+        skills = [
+            skill for skill in services.skills(cwd) if skill.scope != "repo" or may_read(skill.path)
+        ]
+        return _Folder(cwd, instructions.skills(skills), docs)
 
     def _last_folder(self) -> _Folder:
         """Return the folder's instructions as last read."""
         if self._folder is None or self._folder.cwd != self._state.settings.cwd:
-            self._folder = self._read_folder(self._state.settings.cwd)
+            self._folder = self._read_folder(self._state.settings.cwd, self._may_read())
         return self._folder
 
     def _update_skills(self, turn: ActiveTurn) -> None:
@@ -289,7 +298,8 @@ class ModelContext:
 
     def project_docs(self) -> ProjectDocs:
         """Return the AGENTS.md files that apply to the thread."""
-        return read_project_docs(Path(self._state.settings.cwd), home=self._state.services.home)
+        cwd, home = Path(self._state.settings.cwd), self._state.services.home
+        return read_project_docs(cwd, may_read=self._may_read(), home=home)
 
     def reset_history(self, history: Sequence[ModelItem]) -> None:
         """Return to an earlier history."""

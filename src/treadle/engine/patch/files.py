@@ -73,8 +73,11 @@ def _content(descriptor: int, path: str, limit: int, effort: Effort) -> bytes:
         size = os.fstat(descriptor).st_size
         if size <= limit:
             effort.add_bytes(size)
-            # It may grow meanwhile, and kernel files report no size.
+            # It may grow meanwhile.
             data = read_up_to(descriptor, limit + 1)
+            if data and not size:
+                # Such a file describes the process that reads it: here the server.
+                raise OSError(f"path `{path}` is a file of the kernel")
             effort.add_bytes(max(0, len(data) - size))
             if len(data) <= limit:
                 return data

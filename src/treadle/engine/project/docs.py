@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from treadle.sandbox.reading import read_for_model
 from treadle.support.files.reading import read_file
 
 MAX_BYTES: Final = 32 * 1024
@@ -23,19 +24,27 @@ class ProjectDocs(NamedTuple):
 def read_project_docs(
     cwd: Path,
     *,
+    may_read: Callable[[str], bool],
     home: Path | None = None,
     fallbacks: Sequence[str] = (),
     max_bytes: int = MAX_BYTES,
 ) -> ProjectDocs:
-    """Read the user's own file and one per folder, up to `max_bytes` in total."""
+    """Read the user's own file and one per folder, up to `max_bytes` in total.
+
+    Of the project's files, only those that commands may read: any of them may be a link.
+    """
     parts: list[str] = []
     sources: list[str] = []
     left = max_bytes
     for path in _files(cwd, home, [*NAMES, *fallbacks]):
         try:
-            text = read_file(path, left).decode("utf-8", "replace")
+            if path.parent == home:
+                data = read_file(path, left)
+            else:
+                data, _ = read_for_model(str(path), left, may_read)
         except OSError:
             continue
+        text = data.decode("utf-8", "replace")
         if not text.strip() or left <= 0:
             continue
         left -= len(text.encode())

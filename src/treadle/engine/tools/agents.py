@@ -11,7 +11,7 @@ from treadle.engine.agents.agents import AgentRefused, Agents, SubAgent
 from treadle.engine.agents.roles import ROLES
 from treadle.engine.agents.setup import depth_of
 from treadle.engine.agents.states import NOT_FOUND, PENDING, word_for
-from treadle.engine.conversation.input import FileUserInput, InputFiles, read_files
+from treadle.engine.conversation.input import InputFiles, read_files
 from treadle.engine.errors import EngineError, InvalidInput
 from treadle.engine.tools.agent_calls import (
     WAIT,
@@ -35,6 +35,7 @@ from treadle.engine.turn import ActiveTurn
 from treadle.model.base import ModelTool
 from treadle.protocol.base import JsonValue
 from treadle.protocol.input import UserInput
+from treadle.sandbox.reading import NotReadable
 
 if TYPE_CHECKING:
     from treadle.engine.thread import LoadedThread
@@ -96,12 +97,11 @@ class _AgentTool:
         Raises:
             ToolRefused: a file cannot be read.
         """
-        confinement = self._thread.approvals.confinement(turn)
-        for part in inputs:
-            if isinstance(part, FileUserInput) and not confinement.may_read(part.path):
-                raise ToolRefused(f"the sandbox does not allow reading `{part.path}`")
+        may_read = self._thread.approvals.confinement(turn).may_read
         try:
-            return await read_files(inputs, self._thread.services.file_workers)
+            return await read_files(inputs, self._thread.services.file_workers, may_read)
+        except NotReadable as error:
+            raise ToolRefused(f"the sandbox does not allow reading `{error.filename}`") from error
         except InvalidInput as error:
             raise ToolRefused(str(error)) from error
 

@@ -13,8 +13,8 @@ from treadle.model.base import ModelTool
 from treadle.model.catalog import traits_of
 from treadle.protocol.base import JsonValue
 from treadle.protocol.item import ImageViewThreadItem
-from treadle.sandbox.paths import real
-from treadle.support.files.reading import NotRegularFile, open_regular, read_up_to
+from treadle.sandbox.reading import NotReadable, read_for_model
+from treadle.support.files.reading import NotRegularFile
 from treadle.support.text.base64_chunks import decode_base64_strictly, encode_base64
 
 if TYPE_CHECKING:
@@ -135,23 +135,11 @@ def _load(path: Path, confinement: Confinement) -> str:
 
 
 def _read(path: Path, confinement: Confinement) -> bytes:
-    # This tool must not open files that commands of the turn cannot read.
-    if not confinement.may_read(str(path)):
-        raise ToolRefused(f"the sandbox does not allow reading `{path}`")
-    descriptor = open_regular(path)
     try:
-        status = os.fstat(descriptor)
-        # A link in the path may have changed since the check: compare with the open file.
-        place = real(str(path))
-        is_same_file = os.path.samestat(status, Path(place).lstat())
-        if not is_same_file or not confinement.may_read(place):
-            raise ToolRefused(f"the sandbox does not allow reading `{path}`")
-        # Kernel files report no size, so the limit also applies to the data read.
-        is_small = status.st_size <= MAX_IMAGE_BYTES
-        data = read_up_to(descriptor, MAX_IMAGE_BYTES + 1) if is_small else b""
-    finally:
-        os.close(descriptor)
-    if (size := max(status.st_size, len(data))) > MAX_IMAGE_BYTES:
+        data, size = read_for_model(str(path), MAX_IMAGE_BYTES, confinement.may_read)
+    except NotReadable as error:
+        raise ToolRefused(f"the sandbox does not allow reading `{path}`") from error
+    if size > MAX_IMAGE_BYTES:
         raise ToolRefused(
             f"image at `{path}` is too large: {size} bytes, expected at most {MAX_IMAGE_BYTES}"
         )

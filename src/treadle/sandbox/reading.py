@@ -1,0 +1,51 @@
+"""Reads files for the model: those that its commands may read, and no others."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+from treadle.sandbox.paths import real
+from treadle.support.files.reading import open_regular, read_up_to
+
+
+class NotReadable(PermissionError):
+    """Commands may not read the file."""
+
+
+class Content(NamedTuple):
+    """The first bytes of a file, and its size."""
+
+    data: bytes
+    size: int
+
+
+def read_for_model(path: str, limit: int, may_read: Callable[[str], bool]) -> Content:
+    """Read at most `limit` bytes of a regular file that commands may read.
+
+    Files of the kernel are empty: they describe the process that reads them, here the server with
+    its environment. They are the regular files that report no size and have content.
+
+    Raises:
+        NotReadable: commands may not read it.
+        OSError: it cannot be read, or is not a regular file.
+        ValueError: the path is invalid.
+    """
+    if not may_read(path):
+        raise _refusal(path)
+    descriptor = open_regular(path)
+    try:
+        status = os.fstat(descriptor)
+        # A link in the path may have changed since the check: compare with the open file.
+        place = real(path)
+        if not os.path.samestat(status, os.lstat(place)) or not may_read(place):
+            raise _refusal(path)
+        return Content(read_up_to(descriptor, min(limit, status.st_size)), status.st_size)
+    finally:
+        os.close(descriptor)
+
+
+def _refusal(path: str) -> NotReadable:
+    return NotReadable(errno.EACCES, "the sandbox does not allow reading", path)
