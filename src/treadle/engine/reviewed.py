@@ -25,9 +25,10 @@ IS_CUT: Final = "isCut"
 
 
 def details_of_command(request: CommandRequest, *, is_free: bool) -> Details:
-    """Return whether a command runs outside the sandbox, and its additional permissions."""
+    """Return whether a command runs outside the sandbox, its permissions, and its terminal."""
     return {
         "runsOutsideTheSandbox": is_free,
+        "canReceiveInput": request.is_terminal,
         "additionalPermissions": msgspec.to_builtins(request.additional),
     }
 

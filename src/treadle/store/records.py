@@ -162,8 +162,9 @@ class Granted(Record, tag="granted", frozen=True):
 
     turn_id: str
     scope: PermissionGrantScope
-    # The command's words, its folder, whether it leaves the sandbox, and its extra permissions.
-    command: tuple[tuple[str, ...], str, bool, bytes] | None = None
+    # The command's words, its folder, whether it leaves the sandbox, whether it has a terminal, and
+    # its extra permissions.
+    command: tuple[tuple[str, ...], str, bool, bool, bytes] | None = None
     files: list[str] = []
     permissions: AdditionalPermissionProfile | None = None
     reviews_all: bool = False

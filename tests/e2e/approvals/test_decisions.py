@@ -114,7 +114,8 @@ async def test_a_session_approval_covers_only_the_same_command(home: Path) -> No
         same, _ = await on.call("exec_command", plain("touch a"))
         assert ASK not in outline(same)
         (on.stage.workspace / "sub").mkdir()
-        for arguments in (plain("touch b"), plain("touch a") | {"workdir": "sub"}):
+        others = {"workdir": "sub"}, {"tty": True}
+        for arguments in (plain("touch b"), *(plain("touch a") | other for other in others)):
             messages = await run_with_decision(on, arguments, "decline")
             assert [item["status"] for item in commands(messages)] == ["declined"]
 

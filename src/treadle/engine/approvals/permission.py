@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from treadle.protocol.permission import AdditionalPermissionProfile
 from treadle.sandbox.policy import Confinement
 
-CommandKey: TypeAlias = tuple[tuple[str, ...], str, bool, bytes]
+CommandKey: TypeAlias = tuple[tuple[str, ...], str, bool, bool, bytes]
 """Identifies a command: a grant covers all commands with the same key."""
 
 
@@ -25,11 +25,14 @@ class CommandRequest(Struct, frozen=True, kw_only=True):
     justification: str | None = None
     prefix_rule: tuple[str, ...] | None = None
     additional: AdditionalPermissionProfile | None = None
+    # The model can type into it, so an interpreter runs more than the command says.
+    is_terminal: bool = False
 
     def key_for(self, *, is_free: bool) -> CommandKey:
         """The key of the command, outside the sandbox or in it."""
         # Permissions contain lists, which are not hashable.
-        return self.argv, self.cwd, is_free, msgspec.json.encode(self.additional)
+        additional = msgspec.json.encode(self.additional)
+        return self.argv, self.cwd, is_free, self.is_terminal, additional
 
 
 class Permission(Struct, frozen=True):

@@ -112,7 +112,7 @@ class ExecCommand:
         settings = thread.settings_of(turn)
         is_login = arguments.login and settings.shell.allows_login
         argv = shell_argv(arguments.cmd, shell=arguments.shell, is_login=is_login)
-        request = arguments.request(call, argv, settings)
+        request = arguments.request(call, argv, settings, is_terminal=arguments.tty)
         began = time.monotonic()
         patched = await apply_patch_command(thread, turn, request)
         if patched is not None:

@@ -146,7 +146,14 @@ class EscalationOptions(msgspec.Struct, kw_only=True):
     prefix_rule: list[str] | None = None
     additional_permissions: Permissions | None = None
 
-    def request(self, call: ToolCall, argv: Sequence[str], settings: RunSettings) -> CommandRequest:
+    def request(
+        self,
+        call: ToolCall,
+        argv: Sequence[str],
+        settings: RunSettings,
+        *,
+        is_terminal: bool = False,
+    ) -> CommandRequest:
         """The command as a request for approval.
 
         Raises:
@@ -161,6 +168,7 @@ class EscalationOptions(msgspec.Struct, kw_only=True):
             justification=self.justification,
             prefix_rule=tuple(self.prefix_rule) if self.prefix_rule else None,
             additional=self._additional(cwd, is_on=settings.features.get(FEATURE, False)),
+            is_terminal=is_terminal,
         )
 
     def _additional(self, cwd: str, *, is_on: bool) -> AdditionalPermissionProfile | None:
