@@ -208,6 +208,33 @@ async def test_approved_read_only_command_does_not_run_a_planted_program(
     assert names(scene.outside) == []
 
 
+@pytest.mark.parametrize("script", ["ls", "echo $(ls)"])
+async def test_link_of_the_user_to_a_program_of_the_workspace_is_not_run(
+    scene: Scene, script: str
+) -> None:
+    ws = scene.bench.stage.workspace
+    program(ws / "build", "ls", scene.evil)
+    (scene.tools / "ls").symlink_to(ws / "build" / "ls")
+    (ws / "seen").touch()
+    assert "seen" in await approved(scene, "exec_command", {"cmd": script})
+    assert names(scene.outside) == []
+
+
+async def test_unasked_reading_command_runs_no_program_of_the_workspace_through_a_link(
+    scene: Scene,
+) -> None:
+    ws = scene.bench.stage.workspace
+    program(ws / "build", "ls", scene.evil)
+    (scene.tools / "ls").symlink_to(ws / "build" / "ls")
+    (ws / "seen").touch()
+    scene.bench.thread_id = await scene.bench.client.start(
+        cwd=str(ws), approvalPolicy="untrusted", sandbox="danger-full-access"
+    )
+    _, output = await scene.bench.call("exec_command", {"cmd": "ls"})
+    assert "seen" in output
+    assert names(scene.outside) == []
+
+
 async def test_path_without_any_trusted_folder_does_not_mean_the_working_folder(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

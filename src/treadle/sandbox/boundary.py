@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from treadle.sandbox.paths import find_program, links, real
@@ -66,13 +66,20 @@ class Boundary:
             granted=granted,
         )
 
-    def trusted_path(self, path: str, confinement: Confinement) -> str:
+    def trusted_path(
+        self, path: str, confinement: Confinement, *, names: Collection[str] = ()
+    ) -> str:
         """Return the folders of a `PATH` in which no command can have created a program.
 
-        A relative folder depends on where a command runs, so it is not trusted either.
+        A relative folder depends on where a command runs, so it is not trusted either, nor is one
+        in which one of the names is a link to a program that a command can have created.
         """
-        folders = path.split(os.pathsep)
-        return os.pathsep.join(each for each in folders if self._is_trusted(each, confinement))
+        return os.pathsep.join(
+            folder
+            for folder in path.split(os.pathsep)
+            if self._is_trusted(folder, confinement)
+            and all(self._is_safe(f"{folder}/{name}", confinement) for name in names)
+        )
 
     def is_trusted_program(
         self, name: str, path: str, confinement: Confinement, *, cwd: str | None

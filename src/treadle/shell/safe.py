@@ -42,6 +42,13 @@ def is_known_safe(
     return "git" not in judge.programs or (trusts_repository and "cd" not in judge.programs)
 
 
+def programs_of(argv: Sequence[str]) -> frozenset[str]:
+    """Return the names of all programs that a command runs which is known to be safe."""
+    judge = _Judge(_MAX_DEPTH)
+    judge.accepts([Word(text) for text in argv], 0)
+    return frozenset(judge.programs)
+
+
 class _Judge:
     """Judges one command; `programs` are those that it was found to run."""
 
@@ -55,12 +62,12 @@ class _Judge:
         name = _program(words[0])
         if name is None:
             return False
+        self.programs.add(name)
         script = None
         if all(word.expansion == "none" for word in words):
             script = script_of([word.text for word in words])
         if script is not None:
             return self._accepts_script(script, depth + 1)
-        self.programs.add(name)
         return _accepts_program(name, words[1:])
 
     def _accepts_script(self, script: str, depth: int) -> bool:

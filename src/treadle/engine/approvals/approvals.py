@@ -176,7 +176,7 @@ class Approvals:
         if leaves_sandbox:
             return permit_by_rule(self._thread, turn, request, usual)
         if judgement.by_text:
-            return permit_reading(self._thread, turn, usual)
+            return permit_reading(self._thread, turn, request, usual)
         return Permission(usual, was_asked=False)
 
     def has_pending_retry(self, turn: ActiveTurn, request: CommandRequest) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +18,7 @@ from treadle.engine.terminals.git_repository import (
 from treadle.engine.terminals.shell import allowed, reads_startup_files
 from treadle.sandbox.paths import find_program, real
 from treadle.sandbox.policy import UNRESTRICTED, Confinement, WritableRoot
-from treadle.shell.safe import is_known_safe
+from treadle.shell.safe import is_known_safe, programs_of
 from treadle.shell.scripts import commands_of, script_of
 
 if TYPE_CHECKING:
@@ -99,12 +99,15 @@ def permit_approved(
         is_git = not is_known_safe(request.argv, trusts_repository=False)
         if is_git and may_become_planted(boundary, usual, request.cwd):
             return Permission(usual, was_asked=True)
-        search_paths = _trusted_search_paths(thread, environ, usual)
+        names = programs_of(request.argv)
+        search_paths = _trusted_search_paths(thread, environ, usual, names)
     variables = without_bare_repositories(environ)
     return Permission(UNRESTRICTED, was_asked=True, search_paths=search_paths, variables=variables)
 
 
-def permit_reading(thread: ThreadState, turn: ActiveTurn, usual: Confinement) -> Permission:
+def permit_reading(
+    thread: ThreadState, turn: ActiveTurn, request: CommandRequest, usual: Confinement
+) -> Permission:
     """Permit a command that needs no approval because its text shows that it only reads.
 
     Its names must not resolve to programs of the workspace, with or without a sandbox.
@@ -114,7 +117,8 @@ def permit_reading(thread: ThreadState, turn: ActiveTurn, usual: Confinement) ->
     bounds = Confinement(writable=(*usual.writable, workspace))
     environ = _environ(thread, turn)
     # A workspace can contain the whole system, as in a container.
-    search_paths = _trusted_search_paths(thread, environ, bounds, otherwise=os.defpath)
+    names = programs_of(request.argv)
+    search_paths = _trusted_search_paths(thread, environ, bounds, names, otherwise=os.defpath)
     return Permission(usual, was_asked=False, search_paths=search_paths)
 
 
@@ -133,11 +137,17 @@ def _trusted_search_paths(
     thread: ThreadState,
     environ: Mapping[str, str],
     usual: Confinement,
+    names: Collection[str] = (),
     *,
     otherwise: str = _NOWHERE,
 ) -> Mapping[str, str]:
-    """The variables of `_SEARCH_PATHS`, without folders that commands can write."""
+    """The variables of `_SEARCH_PATHS`, without folders that commands can write.
+
+    Nor do they contain folders in which one of these names leads to a file that commands can write.
+    """
     values = {"PATH": os.defpath, **{key: environ[key] for key in _SEARCH_PATHS if key in environ}}
     boundary = thread.services.boundary
-    trusted = {name: boundary.trusted_path(value, usual) for name, value in values.items()}
+    trusted = {
+        name: boundary.trusted_path(value, usual, names=names) for name, value in values.items()
+    }
     return {**trusted, "PATH": trusted["PATH"] or otherwise}
