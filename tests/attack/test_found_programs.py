@@ -54,7 +54,8 @@ def test_program_of_the_workspace_does_not_take_the_place_of_another(
     inside, other = workspace / "venv" / "bin", outside / "bin"
     planted, known = program(inside, "codex"), program(other, "codex")
     (outside / "link").symlink_to(inside)
-    path = f"{inside}:{outside}/link:{other}"
+    (outside / "codex").symlink_to(planted)
+    path = f"{inside}:{outside}/link:{outside}:{other}"
     found = find_command("codex", {"PATH": path}, workspace=str(workspace))
     assert found == [known, "app-server"]
     # A user who works in this folder may have installed a program there, and only there.

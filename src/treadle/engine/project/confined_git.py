@@ -89,7 +89,8 @@ class ConfinedGit:
         return output.decode("utf-8", "replace").strip() if code == 0 else None
 
     def _environment(self, environ: Mapping[str, str], confinement: Confinement) -> dict[str, str]:
-        path = self._boundary.trusted_path(environ.get("PATH", os.defpath), confinement)
+        searched = environ.get("PATH", os.defpath)
+        path = self._boundary.trusted_path(searched, confinement, names=["git"])
         # The system's own git comes first.
         folders = sorted(path.split(os.pathsep), key=lambda folder: folder not in _SYSTEM)
         kept = {name: environ[name] for name in _KEPT if name in environ}

@@ -9,15 +9,15 @@ import shutil
 def find_on_path(name: str, path: str | None, *, workspace: str | None = None) -> str | None:
     """Find a program by its name in the folders of a `PATH`; `None` if there is none.
 
-    A relative or empty folder depends on where a program runs, and is skipped. Folders inside the
-    workspace come last: commands can write there, and a name that the user knows must not resolve
-    to a program of theirs.
+    A relative or empty folder depends on where a program runs, and is skipped. Programs inside the
+    workspace come last, also those that another folder has a link to: commands can write there, and
+    a name that the user knows must not resolve to a program of theirs.
     """
     folders = (os.defpath if path is None else path).split(os.pathsep)
     absolute = [folder for folder in folders if folder.startswith("/")]
     if workspace is not None:
         top = os.path.realpath(workspace)
-        absolute.sort(key=lambda folder: _is_inside(os.path.realpath(folder), top))
+        absolute.sort(key=lambda folder: _is_inside(os.path.realpath(f"{folder}/{name}"), top))
     return shutil.which(name, path=os.pathsep.join(absolute)) if absolute else None
 
 
