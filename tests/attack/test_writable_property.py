@@ -109,7 +109,7 @@ class Scene:
             yield from links(path)
 
     def is_excused(self, path: str) -> bool:
-        """Return whether it is in an openable folder of a home, and not protected itself."""
+        """Return whether it may be opened: in some folders of a home, and below a reserved one."""
         place = os.path.realpath(path)
         homes = [os.path.realpath(home) for home in self.homes]
         others = [os.path.realpath(each) for each in (*self.closed, *self.reserved)]
@@ -118,7 +118,11 @@ class Scene:
         if any(place.startswith(f"{each}/") for each in map(os.path.realpath, self.closed)):
             return False
         inner = [place[len(home) + 1 :] for home in homes if place.startswith(f"{home}/")]
-        return bool(inner) and all(rest.split("/")[0] in OPENABLE for rest in inner)
+        if not inner:
+            # A reserved folder cannot be opened itself, but one below it can.
+            reserved = map(os.path.realpath, self.reserved)
+            return any(place.startswith(f"{each}/") for each in reserved)
+        return all(rest.split("/")[0] in OPENABLE for rest in inner)
 
     @staticmethod
     def _link(place: Path, target: Path) -> None:
