@@ -84,9 +84,8 @@ def read_toml(path: Path, limit: int = MAX_CONFIG_BYTES) -> dict[str, JsonValue]
     """
     try:
         text = read_whole(path, limit).decode()
-        if (parts := longest_key(text)) > MAX_KEY_PARTS:
-            message = f"a key has {parts} parts: expected at most {MAX_KEY_PARTS}"
-            raise ConfigError(f"failed to load {path}: {message}", file=path)
+        if (fault := fault_of_keys(text)) is not None:
+            raise ConfigError(f"failed to load {path}: {fault}", file=path)
         return tomllib.loads(text)
     except (FileNotFoundError, NotADirectoryError):
         return {}
@@ -97,6 +96,13 @@ def read_toml(path: Path, limit: int = MAX_CONFIG_BYTES) -> dict[str, JsonValue]
         reason = "nested too deeply" if isinstance(error, RecursionError) else error
         message = f"failed to load {path}: {reason}"
         raise ConfigError(message, file=path) from error
+
+
+def fault_of_keys(text: str) -> str | None:
+    """Return why a text is not parsed, if one of its keys has too many parts."""
+    if (parts := longest_key(text)) <= MAX_KEY_PARTS:
+        return None
+    return f"a key has {parts} parts: expected at most {MAX_KEY_PARTS}"
 
 
 def longest_key(text: str) -> int:

@@ -169,6 +169,23 @@ class TestBadWrites:
         assert error == refused("configValidationError", message, path)
         assert text_of(home) == TEXT
 
+    async def test_a_key_that_the_next_read_would_refuse_is_not_written(self, home: Path) -> None:
+        """Ours: 40 levels were written, and no thread could start until the file was repaired."""
+        deep: JsonValue = 1
+        for _ in range(20):
+            deep = {"a": deep}
+        path = ".".join("a" * 20)
+        async with serving(configuration(home, TEXT)) as peer:
+            errors = [
+                await refusal(peer, "config/value/write", edit(key_path, value))
+                for key_path, value in ((f"{path}.{path}", 1), (path, deep), (path, [deep]))
+            ]
+            await result(peer, "config/read", {})
+
+        message = f"{home / 'config.toml'} could not be read: a key has 39 parts: expected at most"
+        assert [error["message"] for error in errors] == [f"{message} 32"] * 3
+        assert text_of(home) == TEXT
+
     async def test_a_feature_that_a_requirement_sets_cannot_be_changed(self, home: Path) -> None:
         settings = configuration(home, TEXT, requirements="[features]\napps = false\n")
         async with serving(settings) as peer:

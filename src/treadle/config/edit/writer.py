@@ -13,7 +13,14 @@ from treadle.config.edit.edits import BadEdit, TableEdit, apply
 from treadle.config.edit.key_path import BadKeyPath, KeyPath, parse_key_path
 from treadle.config.edit.restyle import rewrite
 from treadle.config.edit.user_file import edit_file
-from treadle.config.file import MAX_CONFIG_BYTES, MAX_DEPTH, MAX_SETTINGS, ConfigError, count_values
+from treadle.config.file import (
+    MAX_CONFIG_BYTES,
+    MAX_DEPTH,
+    MAX_SETTINGS,
+    ConfigError,
+    count_values,
+    fault_of_keys,
+)
 from treadle.config.layers import Layer, merge
 from treadle.config.providers import read_providers
 from treadle.config.settings import ConfigValues, Table, check
@@ -90,7 +97,7 @@ def change_user_file(configuration: Configuration, change: Callable[[Table], Tab
 
     Raises:
         ConfigError: the current file is not TOML; errors of `change` propagate.
-        WriteRefused: the file would become too large to read.
+        WriteRefused: the next read of the file would refuse it.
     """
     path = configuration.user_file
     after: Table = {}
@@ -104,12 +111,14 @@ def change_user_file(configuration: Configuration, change: Callable[[Table], Tab
             message = f"{path}: {error}"
             raise ConfigError(message, file=path) from error
         after = change(before)
-        changed = rewrite(text, before, after).encode()
-        if len(changed) > MAX_CONFIG_BYTES:
-            # The next read would refuse it.
-            message = f"{path} would have {len(changed)} bytes: expected at most {MAX_CONFIG_BYTES}"
+        changed = rewrite(text, before, after)
+        encoded = changed.encode()
+        if len(encoded) > MAX_CONFIG_BYTES:
+            message = f"{path} would have {len(encoded)} bytes: expected at most {MAX_CONFIG_BYTES}"
             raise WriteRefused("configValidationError", message)
-        return changed
+        if (fault := fault_of_keys(changed)) is not None:
+            raise WriteRefused("configValidationError", f"{path} could not be read: {fault}")
+        return encoded
 
     edit_file(path, rewritten)
     configuration.forget()
