@@ -27,6 +27,7 @@ TEXTS: list[tuple[str, str, dict[str, JsonValue]]] = [
         {"collaborationMode": MODE},
     ),
     ("thread/settings/update", "model", {"model": LONG}),
+    ("thread/goal/set", "objective", {"objective": LONG}),
     ("turn/start", "clientUserMessageId", {"clientUserMessageId": LONG, "input": []}),
     (
         "turn/start",

@@ -116,6 +116,17 @@ async def test_an_invalid_goal_is_rejected(stage: Stage) -> None:
     assert lost.kind == "ephemeralThread"
 
 
+async def test_the_model_learns_why_its_goal_is_refused(stage: Stage) -> None:
+    client = await stage.client()
+    thread_id = await client.start()
+    stage.model.plays(calls("create_goal", {"objective": "x" * 5000}, "g1"), says("sorry"))
+
+    await client.run(thread_id)
+
+    output = str(stage.model.requests[-1].body["input"][-1])
+    assert "objective must have at most 4096 characters, not 5000" in output
+
+
 async def test_a_message_of_the_user_joins_the_turn_that_pursues_the_goal(stage: Stage) -> None:
     gate, client = asyncio.Event(), await stage.client()
     thread_id = await client.start()

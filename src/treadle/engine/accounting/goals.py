@@ -22,6 +22,8 @@ from treadle.support.clock import NowMs
 
 MAX_CONTINUATIONS: Final = 100
 """The maximum number of consecutive turns that a goal starts without a user."""
+MAX_OBJECTIVE_CHARACTERS: Final = 4096
+"""The length of an objective: it is stored with each turn, and each of these turns shows it."""
 
 # The status of the goal after a failed turn, by cause.
 _BY_CAUSE: Final[dict[str, ThreadGoalStatus]] = {
@@ -58,11 +60,14 @@ class Goals:
         """Set a goal, or change the current one.
 
         Raises:
-            InvalidInput: there is no goal to change, or the objective is blank.
+            InvalidInput: there is no goal to change, or the objective is blank or too long.
             StorageFailed: the goal cannot be stored, and stays as it is.
         """
         if objective is not None and not objective.strip():
             raise InvalidInput("objective", "goal objective must not be empty")
+        if objective is not None and len(objective) > MAX_OBJECTIVE_CHARACTERS:
+            limit = f"at most {MAX_OBJECTIVE_CHARACTERS} characters, not {len(objective)}"
+            raise InvalidInput("objective", f"objective must have {limit}")
         now = self._clock() // 1000
         goal = self.current
         if objective is not None:

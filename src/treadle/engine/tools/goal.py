@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import msgspec
 
+from treadle.engine.errors import InvalidInput
 from treadle.engine.tools.registry import (
     Output,
     ToolCall,
@@ -87,7 +88,10 @@ class CreateGoal(_GoalTool):
         goals = self._thread.goals
         if goals.current is not None and goals.current.status == "active":
             raise ToolRefused("a goal is already active")
-        goals.set(arguments.objective, "active", arguments.token_budget, turn_id=turn.id)
+        try:
+            goals.set(arguments.objective, "active", arguments.token_budget, turn_id=turn.id)
+        except InvalidInput as error:
+            raise ToolRefused(str(error)) from error
         return self._show()
 
 
