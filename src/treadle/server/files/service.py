@@ -11,6 +11,7 @@ import os
 import stat
 from operator import attrgetter
 from pathlib import Path
+from threading import Event
 from typing import Final
 
 from treadle.protocol.fs import FsGetMetadataResponse, FsReadDirectoryEntry
@@ -153,17 +154,18 @@ def remove(path: Path, *, recursive: bool, force: bool) -> None:
             raise
 
 
-def copy(source: Path, destination: Path, *, recursive: bool) -> None:
+def copy(source: Path, destination: Path, stop: Event, *, recursive: bool) -> None:
     """Copy a file, a link as a link, or a folder into an existing or new destination.
 
     Raises:
+        OSError: it cannot be copied, or `stop` was set meanwhile.
         FileRefused: a folder without `recursive` or into itself, or a special file.
     """
     mode = source.lstat().st_mode
     if stat.S_ISLNK(mode):
         destination.symlink_to(source.readlink())
     elif stat.S_ISREG(mode):
-        copy_file(source, destination)
+        copy_file(source, destination, stop)
     elif not stat.S_ISDIR(mode):
         raise FileRefused("fs/copy only supports regular files, directories, and symlinks")
     elif not recursive:
@@ -171,4 +173,4 @@ def copy(source: Path, destination: Path, *, recursive: bool) -> None:
     elif real_path(destination).is_relative_to(real_path(source)):
         raise FileRefused("fs/copy cannot copy a directory to itself or one of its descendants")
     else:
-        copy_folder(source, destination)
+        copy_folder(source, destination, stop)

@@ -9,6 +9,7 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import Final, ParamSpec, TypeVar, cast
 
 from msgspec import Raw
@@ -121,10 +122,14 @@ async def fs_remove(ctx: Context[ClientSession], params: FsRemoveParams) -> FsRe
 
 @router.request(FS_COPY)
 async def fs_copy(ctx: Context[ClientSession], params: FsCopyParams) -> FsCopyResponse:
-    """Copy a file or a folder."""
+    """Copy a file or a folder, as long as the client is connected."""
     source = _absolute(params.source_path, "sourcePath")
     destination = _absolute(params.destination_path, "destinationPath")
-    await _run(ctx, files.copy, source, destination, recursive=params.recursive)
+    stop = Event()
+    try:
+        await _run(ctx, files.copy, source, destination, stop, recursive=params.recursive)
+    finally:
+        stop.set()
     return FsCopyResponse()
 
 
