@@ -24,6 +24,7 @@ from tests.harness.sandbox import findings
 from tests.harness.threads import UNKNOWN_THREAD, Client, Refused, params_of
 from treadle.config.credentials import CredentialStore
 from treadle.engine.commands.rules import RulesCache
+from treadle.engine.threads import MIN_LOADED
 from treadle.protocol.base import JsonValue
 from treadle.transport.subprocess import SubprocessTransport, spawn
 
@@ -126,6 +127,22 @@ async def test_turn_continues_when_a_command_cannot_be_started(home: Path) -> No
             await client.request("thread/loaded/list", {})
 
 
+async def test_threads_of_one_client_leave_descriptors_for_commands(home: Path) -> None:
+    """Ours: as long as one client had a thousand threads, no command of another one started."""
+    exec_ = {"command": ["echo", "hi"], "sandboxPolicy": {"type": "dangerFullAccess"}}
+    async with server(home, soft=256, hard=256) as (_transport, client):
+        while (refused := await outcome(client, "thread/start", {})) == "ok":
+            pass
+        done = await client.request("command/exec", exec_)
+        threads = (await client.request("thread/loaded/list", {}))["data"]
+        await client.request("thread/unsubscribe", {"threadId": threads[0]})
+        await client.start()
+
+    assert done["stdout"] == "hi\n"
+    assert refused == "too many threads are loaded: at most 64; unsubscribe from others first"
+    assert len(threads) == 64
+
+
 async def test_idle_thread_holds_one_descriptor_and_an_unloaded_one_none(home: Path) -> None:
     async with server(home, ["hi", "hi"]) as (transport, client):
         first = await client.start()
@@ -183,10 +200,10 @@ async def test_command_waits_while_too_many_descriptors_are_in_flight(
 
 async def test_threads_beyond_the_limit_are_refused_and_the_others_keep_working(home: Path) -> None:
     async with server(home, ["hi"] * 4, soft=64, hard=64) as (_, client):
-        while "Too many open files" not in await outcome(client, "thread/start", {}):
+        while "too many threads" not in await outcome(client, "thread/start", {}):
             pass
         threads = (await client.request("thread/loaded/list", {}))["data"]
-        assert 30 < len(threads) < 64
+        assert len(threads) == MIN_LOADED
         for thread in threads[:10]:
             await client.request("thread/delete", {"threadId": thread})
         last = await client.run(threads[-1])

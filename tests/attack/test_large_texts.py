@@ -15,10 +15,13 @@ from treadle.store.stored_thread import MAX_PREVIEW_CHARACTERS
 
 LONG = "z" * 2_000_000
 MODE = {"mode": "default", "settings": {"model": "x", "developer_instructions": LONG}}
+TOOL = {"name": "find", "description": LONG * 3, "inputSchema": {"type": "object"}}
 TEXTS: list[tuple[str, str, dict[str, JsonValue]]] = [
     ("thread/start", "baseInstructions", {"baseInstructions": LONG}),
     ("thread/start", "developerInstructions", {"developerInstructions": LONG}),
     ("thread/start", "model", {"model": LONG}),
+    ("thread/start", "dynamicTools", {"dynamicTools": [TOOL]}),
+    ("thread/resume", "dynamicTools", {"dynamicTools": [TOOL]}),
     ("thread/start", "config", {"config": {"developer_instructions": LONG}}),
     ("thread/fork", "developerInstructions", {"developerInstructions": LONG}),
     (

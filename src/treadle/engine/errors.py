@@ -7,6 +7,7 @@ EngineError
 ├── TurnNotSteerable     the active turn does not accept input
 ├── MessageConflict      the message id was used before with other content
 ├── InvalidInput         the input is invalid; names the field
+├── TooManyThreads       no further thread may be loaded
 └── TurnNotFound         the thread has no such turn
 """
 
@@ -81,3 +82,11 @@ class TurnNotFound(EngineError):
 
 class TurnCancelled(Exception):
     """The user denied an action and cancelled the whole turn."""
+
+
+class TooManyThreads(EngineError):
+    """The threads in memory take their share of descriptors."""
+
+    def __init__(self, limit: int) -> None:
+        message = f"too many threads are loaded: at most {limit}; unsubscribe from others first"
+        super().__init__(message)

@@ -13,7 +13,7 @@ import msgspec
 
 from treadle.engine.accounting.budget import Meter, meter_of
 from treadle.engine.accounting.usage import TokenLedger
-from treadle.engine.errors import EngineError, ThreadNotLoaded
+from treadle.engine.errors import EngineError, ThreadNotLoaded, TooManyThreads
 from treadle.engine.services import EngineServices
 from treadle.engine.settings import RunSettings
 from treadle.engine.state import LoadedState
@@ -29,6 +29,7 @@ from treadle.protocol.turn import Turn as TurnSnapshot
 from treadle.store.journal import Event, Journal, StoreError
 from treadle.store.store import Store
 from treadle.store.stored_thread import StoredThread, ThreadMeta, thread_snapshot
+from treadle.support.files.descriptors import descriptor_limit
 from treadle.support.ids import uuid7
 
 # Imported with the first thread: these modules pull in everything that an agent can do.
@@ -42,6 +43,10 @@ P = TypeVar("P", bound=msgspec.Struct)
 
 MAX_IDLE: Final = 32
 """The number of idle threads without subscribers that stay in memory."""
+MIN_LOADED: Final = 32
+"""The number of threads that may be loaded even if descriptors are very few."""
+MAX_IDLE_EPHEMERAL: Final = 64
+"""The same for ephemeral threads, which nothing can load again."""
 
 MAX_FILE_WORKERS: Final = 32
 MAX_TEXT_WORKERS: Final = 4
@@ -95,7 +100,9 @@ class Threads:
 
         Raises:
             StorageFailed: the thread cannot be stored.
+            TooManyThreads: no further thread may be loaded.
         """
+        self._check_room()
         now = self.services.clock() // 1000
         meta = describe(_new_meta(settings, now, budget, metadata, ephemeral=ephemeral))
         journal = self.store.create(meta, ephemeral=ephemeral)
@@ -126,9 +133,13 @@ class Threads:
         A turn that an earlier server did not finish is ended, unless it waits for an answer: then
         it continues to wait. `is_waiting` says whether a sub-agent waits
         (`StoredThreads.find_waiting_agents`).
+
+        Raises:
+            TooManyThreads: no further thread may be loaded.
         """
         from treadle.engine.stored.recovery import received_messages, recover
 
+        self._check_room()
         parent = self._loaded.get(stored.meta.parent_thread_id or "")
         if parent is not None:
             # It may have changed while this sub-agent was not loaded.
@@ -164,6 +175,12 @@ class Threads:
             thread.restore_grants(turn, stored.grants)
             thread.continue_turn(turn, suspended.calls)
         return thread
+
+    def _check_room(self) -> None:
+        """Leave descriptors for commands and files: a thread takes two while a turn runs."""
+        limit = max(MIN_LOADED, descriptor_limit() // 4)
+        if len(self._loaded) >= limit:
+            raise TooManyThreads(limit)
 
     async def discard(self, thread: LoadedThread) -> None:
         """Unload a thread that no client knows, and delete what is stored of it."""
@@ -271,11 +288,12 @@ class Threads:
             for thread in self._loaded.values()
             if thread.id not in self._subscribers
             and thread.turn is None
-            and not thread.meta.ephemeral
             and not self.agents.has_busy(thread)
         ]
-        for thread in idle[: max(0, len(idle) - keep)]:
-            self.unload(thread)
+        for is_ephemeral, kept in ((False, keep), (True, MAX_IDLE_EPHEMERAL)):
+            alike = [thread for thread in idle if thread.meta.ephemeral == is_ephemeral]
+            for thread in alike[: max(0, len(alike) - kept)]:
+                self.unload(thread)
 
     # -- calls of threads
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tests.harness.model_server import says
 from tests.harness.threads import ANSWER, EPILOGUE, PROLOGUE, Stage, outline, params_of, words
+from treadle.engine import threads
 
 BROADCAST = ["thread/status/changed active", "thread/status/changed idle"]
 
@@ -98,6 +101,22 @@ async def test_a_thread_stays_open_if_a_client_joins_before_its_turn_ends(stage:
 
     assert (await bob.request("thread/loaded/list", {}))["data"] == [thread_id]
     assert params_of(bob.received, "thread/closed") == []
+
+
+async def test_ephemeral_threads_of_a_client_that_left_are_few(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ours: they stayed in memory until the server ended."""
+    monkeypatch.setattr(threads, "MAX_IDLE_EPHEMERAL", 2)
+    alice, bob = await stage.client(), await stage.client()
+    ids = [await alice.start(ephemeral=True) for _ in range(4)]
+    await alice.peer.transport.close()
+    for _ in range(2):
+        await bob.until(
+            "thread/status/changed", lambda params: params["status"]["type"] == "notLoaded"
+        )
+
+    assert (await bob.request("thread/loaded/list", {}))["data"] == ids[2:]
 
 
 async def test_a_turn_continues_when_its_client_disconnects(stage: Stage) -> None:

@@ -26,6 +26,7 @@ from treadle.engine.agents.setup import (
 from treadle.engine.agents.states import PENDING, RUNNING, SHUTDOWN, outcome, state_after, word_for
 from treadle.engine.conversation.context import turn_context
 from treadle.engine.conversation.input import InputFiles, message, to_model_items
+from treadle.engine.errors import TooManyThreads
 from treadle.engine.settings import RunSettings
 from treadle.engine.stored.permissions import restore_choices
 from treadle.protocol import notifications as n
@@ -363,7 +364,7 @@ class Agents:
         is_waiting = await self._threads.stored.find_waiting_agents(stored)
         try:
             thread = self._threads.load(journal, stored, settings, is_waiting)
-        except StorageFailed as error:
+        except (StorageFailed, TooManyThreads) as error:
             journal.close()
             raise AgentRefused(f"agent with id {child.id} cannot be resumed: {error}") from error
         params = ThreadStatusChangedNotification(status=thread.status, thread_id=thread.id)

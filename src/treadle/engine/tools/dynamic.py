@@ -36,6 +36,7 @@ from treadle.protocol.tool import (
     NamespaceDynamicToolSpec,
 )
 from treadle.store.records import ToolsChanged
+from treadle.support.text.json_text import encode_json
 
 if TYPE_CHECKING:
     from treadle.engine.thread import LoadedThread
@@ -45,6 +46,9 @@ FAILED: Final = "dynamic tool request failed"
 INVALID: Final = "dynamic tool response was invalid"
 REMOTE_IMAGE: Final = "remote image URLs are not supported; use an inline data URL instead"
 AUDIO_OMITTED: Final = "audio content omitted because you do not support audio input"
+
+MAX_TOOLS_BYTES: Final = 4 * 1024 * 1024
+"""The size of a thread's client tools as JSON: they stay in memory as long as the thread."""
 
 _MAX_NAME: Final = 128
 _MAX_NAMESPACE: Final = 64
@@ -247,6 +251,8 @@ def check_tools(tools: Sequence[DynamicToolSpec], field: str = "dynamicTools") -
     Raises:
         InvalidInput: a tool is invalid; names the field.
     """
+    if (size := len(encode_json(list(tools)))) > MAX_TOOLS_BYTES:
+        raise InvalidInput(field, f"{field} must have at most {MAX_TOOLS_BYTES} bytes, not {size}")
     names: set[str] = set()
     spaces: set[str] = set()
     for position, tool in enumerate(tools):
