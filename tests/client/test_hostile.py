@@ -11,11 +11,20 @@ import pytest
 from tests.client.conftest import Reach
 from tests.client.fake import THREAD, TURN
 from tests.client.scenarios import HUGE
-from treadle import AsyncClient, TurnFailed, TurnInterrupted, UnknownItem
+from treadle import (
+    AsyncClient,
+    RequestRefused,
+    TurnFailed,
+    TurnInterrupted,
+    TurnTimeout,
+    UnknownItem,
+)
 from treadle.client._compat.lenient import Unknown
 from treadle.client.events import AgentMessageDelta, UnknownNotification
+from treadle.protocol.base import JsonValue
 from treadle.protocol.error import CodexErrorInfoDetail, HttpStatus
 from treadle.protocol.item import AgentMessageThreadItem, CommandExecutionThreadItem
+from treadle.testing import FakeAppServer, fake
 
 
 async def test_invalid_lines_are_ignored_and_unknown_messages_are_reported_as_such(
@@ -136,3 +145,60 @@ async def test_lines_may_arrive_in_pieces_and_the_last_one_without_a_newline(
     """Seed 000: an incomplete line is kept until the rest arrives."""
     async with asyncio.timeout(20), AsyncClient([sys.executable, "-c", PIECES]) as client:
         assert (await client.list_models()).next_cursor == "after"
+
+
+NO_OBJECT: list[JsonValue] = [{}, {"thread": None, "turn": 5}, [], None]
+
+
+async def test_an_answer_of_another_shape_is_refused() -> None:
+    server = FakeAppServer()
+    server.on("thread/start", *map(fake.answers, NO_OBJECT), fake.answers({"thread": {"id": "t"}}))
+    server.on("turn/start", *map(fake.answers, NO_OBJECT))
+    async with AsyncClient(server) as client:
+        for _ in NO_OBJECT:
+            with pytest.raises(RequestRefused, match="answer cannot be read"):
+                await client.start_thread()
+        thread = await client.start_thread()
+        for _ in NO_OBJECT:
+            with pytest.raises(RequestRefused, match="answer cannot be read"):
+                await thread.run("hi")
+
+
+async def test_a_silent_turn_ends_although_the_thread_cannot_be_read() -> None:
+    """Ours: an answer without a thread ended the task that was to end the turn."""
+    turn: JsonValue = {"id": "u", "items": [], "status": "inProgress", "error": None}
+    server = FakeAppServer()
+    server.on("turn/start", fake.answers({"turn": turn}))
+    server.on("thread/read", *map(fake.answers, NO_OBJECT))
+    async with AsyncClient(server, turn_idle_timeout=0.01) as client:
+        thread = await client.start_thread()
+        for _ in NO_OBJECT:
+            with pytest.raises(TurnTimeout):
+                await thread.run("hi")
+
+
+@pytest.mark.parametrize(
+    ("item", "end"),
+    [
+        (None, {"items": "x"}),
+        (5, {"items": [1, None]}),
+        ({"type": "agentMessage", "id": [1], "text": 5}, {"items": [{"id": {}}]}),
+    ],
+)
+async def test_items_of_another_shape_are_unknown(item: JsonValue, end: JsonValue) -> None:
+    turn: JsonValue = {"id": "u", "items": [], "status": "inProgress", "error": None}
+
+    async def play(connection: fake.FakeConnection, request: JsonValue) -> None:
+        about = {"threadId": request["params"]["threadId"], "turnId": "u"}
+        ended = {"turn": {**turn, "status": "failed", "error": "broken", **end}}
+        await connection.answer(request, {"turn": turn})
+        await connection.notify("item/started", {**about, "item": item})
+        await connection.notify("item/completed", {**about, "item": item})
+        await connection.notify("turn/completed", {**about, **ended})
+
+    server = FakeAppServer().on("turn/start", play)
+    async with AsyncClient(server) as client:
+        thread = await client.start_thread()
+        with pytest.raises(TurnFailed, match="broken") as failed:
+            await thread.run("hi")
+    assert all(isinstance(each, UnknownItem) for each in failed.value.result.items)

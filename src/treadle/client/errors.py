@@ -25,7 +25,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from treadle.protocol.base import JsonValue
-from treadle.protocol.error import CodexErrorInfo, CodexErrorInfoDetail
+from treadle.protocol.error import CodexErrorInfo, CodexErrorInfoDetail, TurnError
 
 if TYPE_CHECKING:
     from treadle.client.result import TurnResult
@@ -127,9 +127,10 @@ class TurnFailed(TurnUnsuccessful):
 
     def __init__(self, result: TurnResult[None]) -> None:
         error = result.turn.error
-        super().__init__(error.message if error else "the turn failed", result)
-        self.codex_error_info: CodexErrorInfo | None = error.codex_error_info if error else None
-        self.additional_details = error.additional_details if error else None
+        known = error if isinstance(error, TurnError) else None  # a server may send anything
+        super().__init__(known.message if known else str(error or "the turn failed"), result)
+        self.codex_error_info: CodexErrorInfo | None = known.codex_error_info if known else None
+        self.additional_details = known.additional_details if known else None
 
     @property
     def http_status(self) -> int | None:

@@ -57,6 +57,31 @@ def read_leniently(kind: object, raw: bytes | msgspec.Raw) -> object:
     return read(json.loads(bytes(raw).decode("utf-8", "replace")), kind)
 
 
+def fault_of(answer: object, kind: object) -> str | None:
+    """Return why an answer that was read leniently is of no use, if it is not."""
+    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+        return None
+    if not isinstance(answer, kind):
+        return "it is not an object"
+    for name, encoded, part in _required_parts(kind):
+        if not isinstance(getattr(answer, name), part):
+            return f"`{encoded}` is not an object"
+    return None
+
+
+@cache
+def _required_parts(kind: type[msgspec.Struct]) -> list[tuple[str, str, type[msgspec.Struct]]]:
+    """The required fields of a type that are objects of one type themselves."""
+    hints = _hints(kind)
+    return [
+        (field.name, field.encode_name, hint)
+        for field in msgspec.structs.fields(kind)
+        if field.required
+        and isinstance(hint := hints[field.name], type)
+        and issubclass(hint, msgspec.Struct)
+    ]
+
+
 def read(value: JsonValue, kind: object) -> object:
     """Convert a document to a type; parts that do not match stay unchanged."""
     origin = get_origin(kind)
@@ -66,9 +91,10 @@ def read(value: JsonValue, kind: object) -> object:
         return _read_union(value, get_args(kind))
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return _read_struct(value, kind)
-    if origin is list and isinstance(value, list):
+    if origin is list:
+        # Readers iterate over a list: anything else in its place counts as an empty one.
         (inner,) = get_args(kind)
-        return [read(each, inner) for each in value]
+        return [read(each, inner) for each in value] if isinstance(value, list) else []
     if origin is dict and isinstance(value, dict):
         _key, inner = get_args(kind)
         return {name: read(each, inner) for name, each in value.items()}
@@ -76,17 +102,30 @@ def read(value: JsonValue, kind: object) -> object:
 
 
 def _read_union(value: JsonValue, members: tuple[object, ...]) -> object:
-    if value is None:
-        return None
     structs = [
         each for each in members if isinstance(each, type) and issubclass(each, msgspec.Struct)
     ]
+    if AgentMessageThreadItem in structs and types.NoneType not in members:
+        return _read_item(value, structs)
+    if value is None:
+        return None
     if not isinstance(value, dict) or not structs:
         return _read_plain(value, members)
     for struct in structs:
         config = struct.__struct_config__
         if config.tag is None or value.get(config.tag_field) == config.tag:
             return _read_struct(value, struct)
+    return _unknown(value, structs)
+
+
+def _read_item(value: JsonValue, structs: list[type[msgspec.Struct]]) -> object:
+    """Return an item; without an id that is a text, it is unknown."""
+    if not isinstance(value, dict):
+        return UnknownItem("", {})
+    if isinstance(value.get("id"), str):
+        for struct in structs:
+            if value.get("type") == struct.__struct_config__.tag:
+                return _read_struct(value, struct)
     return _unknown(value, structs)
 
 
@@ -118,7 +157,7 @@ def _read_struct(value: JsonValue, struct: type[msgspec.Struct]) -> object:
         if field.encode_name in value:
             values[field.name] = read(value[field.encode_name], hints[field.name])
         elif field.required:
-            values[field.name] = [] if get_origin(hints[field.name]) is list else None
+            values[field.name] = read(None, hints[field.name])
     try:
         return struct(**values)
     except ValueError:

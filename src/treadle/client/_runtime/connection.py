@@ -12,7 +12,7 @@ from functools import partial
 from math import inf
 from typing import Final, Protocol, TypeVar, runtime_checkable
 
-from treadle.client._compat.lenient import decode
+from treadle.client._compat.lenient import decode, fault_of
 from treadle.client._compat.surrogates import replace_lone_surrogates
 from treadle.client._runtime.reconnect import Backoff, RequestSender
 from treadle.client.connectors import Connector
@@ -265,7 +265,11 @@ async def _request(connection: Connection[None], method: Request[P, R], params: 
         raw = await connection.request_raw(method.method, params)
     except RpcError as error:
         raise RequestRefused.of(method.method, error) from None
-    return decode(method.result_decoder, method.result, raw)
+    answer = decode(method.result_decoder, method.result, raw)
+    if (fault := fault_of(answer, method.result)) is not None:
+        message = f"the peer's answer cannot be read: {fault}"
+        raise RequestRefused(method.method, -32700, message)
+    return answer
 
 
 def _copy(failure: Disconnected) -> Disconnected:
