@@ -5,6 +5,7 @@ Work is counted, not timed.
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -30,6 +31,7 @@ LONG = ["/" + "a" * MAX_ROOT_BYTES]
 FAULTS = {
     "many": (MANY, f" must have at most {MAX_ROOTS} entries, not {MAX_ROOTS + 1}"),
     "deep": (DEEP, f"[1] must have at most {MAX_ROOT_COMPONENTS} components, not 257"),
+    "nul": (["/srv\0"], "[0] must not contain a NUL character"),
     "long": (LONG, f"[0] must have at most {MAX_ROOT_BYTES} bytes, not {MAX_ROOT_BYTES + 1}"),
 }
 REQUEST_PERMISSIONS = "features.request_permissions_tool = true"
@@ -85,7 +87,8 @@ def test_a_configuration_with_too_many_roots_is_refused(
     home: Path, roots: list[str], fault: str
 ) -> None:
     key = "sandbox_workspace_write.writable_roots"
-    effective = configuration(home, f"[sandbox_workspace_write]\nwritable_roots = {roots}")
+    listed = json.dumps(roots)
+    effective = configuration(home, f"[sandbox_workspace_write]\nwritable_roots = {listed}")
     with pytest.raises(ConfigError) as raised:
         effective.effective().sandbox_policy("workspace-write")
     assert (str(raised.value), raised.value.key) == (key + fault, key)

@@ -126,4 +126,5 @@ def test_a_project_has_the_folders_from_its_root_down(tmp_path: Path) -> None:
     cwd = tmp_path / "marked" / "a" / "b"
     project = Project(cwd, ConfigValues(project_root_markers=["root"]))
     assert project.folders() == [tmp_path / "marked", tmp_path / "marked" / "a", cwd]
-    assert Project(cwd, ConfigValues(project_root_markers=["none"])).folders() == [cwd]
+    for markers in (["none"], ["\0", "a" * 5000]):
+        assert Project(cwd, ConfigValues(project_root_markers=markers)).folders() == [cwd]

@@ -229,7 +229,7 @@ def _is_there(path: Path | str, is_kind: Callable[[int], bool] = bool) -> bool:
     """Return whether a path exists and is accessible."""
     try:
         return is_kind(os.stat(path).st_mode)  # noqa: PTH116 - takes text as well
-    except OSError:
+    except (OSError, ValueError):  # ValueError: no path can contain this name
         return False
 
 

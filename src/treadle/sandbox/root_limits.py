@@ -20,6 +20,8 @@ def roots_fault(paths: Sequence[str], field: str) -> str | None:
     if len(paths) > MAX_ROOTS:
         return f"{field} must have at most {MAX_ROOTS} entries, not {len(paths)}"
     for at, path in enumerate(paths):
+        if "\0" in path:
+            return f"{field}[{at}] must not contain a NUL character"
         size, depth = len(path.encode("utf-8", "surrogatepass")), path.count("/")
         if size > MAX_ROOT_BYTES:
             return f"{field}[{at}] must have at most {MAX_ROOT_BYTES} bytes, not {size}"
