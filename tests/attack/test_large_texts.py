@@ -116,3 +116,23 @@ async def test_the_model_context_of_a_thread_has_a_limit(
     assert "input is too large" in str(await client.refusal("turn/start", large))
     stage.model.plays(says("hi"))
     await client.run(thread_id, "a short message starts a turn, which may compact the history")
+
+
+async def test_instructions_of_turns_count_toward_the_limit_of_the_context(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ours: 120 turns with 1 MB of instructions made a context of 120 MB."""
+    monkeypatch.setattr(model_context, "MAX_HISTORY_BYTES", 200_000)
+    client = await stage.client(experimentalApi=True)
+    thread_id = await client.start(cwd=str(stage.workspace))
+
+    def mode(number: int) -> JsonValue:
+        text = f"{number}{'z' * 90_000}"
+        return {"mode": "default", "settings": {"model": "x", "developer_instructions": text}}
+
+    for number in range(2):
+        stage.model.plays(says("hi"))
+        await client.run(thread_id, "go on", collaborationMode=mode(number))
+    params = {"threadId": thread_id, "input": [text_input("go on")], "collaborationMode": mode(2)}
+    refused = await client.refusal("turn/start", params)
+    assert "input is too large" in str(refused)

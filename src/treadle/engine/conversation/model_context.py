@@ -92,7 +92,11 @@ class ModelContext:
             if self._client_context.get(name) != entry
         }
         items = [*to_context_items(changed), *items]
-        self.check_room(items, "input", free=SMALL_INPUT_BYTES if self._state.turn is None else 0)
+        if self._state.turn is None:
+            about = self._instructions_size(params)
+            self.check_room(items, "input", free=SMALL_INPUT_BYTES, beside=about)
+        else:
+            self.check_room(items, "input")
         if params.input or output:
             self._client_context |= changed
         if self._state.meta.parent_thread_id is not None:
@@ -100,13 +104,25 @@ class ModelContext:
             items = [written_by("agent", item) for item in items]
         return Message(params.input, items, params.client_user_message_id, output)
 
-    def check_room(self, items: Sequence[ModelItem], path: str, *, free: int = 0) -> None:
+    def _instructions_size(self, params: TurnStartParams | TurnSteerParams) -> int:
+        """Return how long the client's instructions are that a new turn may show once more."""
+        settings = self._state.settings
+        asked = params.collaboration_mode if isinstance(params, TurnStartParams) else None
+        mode = asked or settings.collaboration_mode
+        texts = (settings.developer_instructions, mode and mode.settings.developer_instructions)
+        return sum(len(text) for text in texts if text)
+
+    def check_room(
+        self, items: Sequence[ModelItem], path: str, *, free: int = 0, beside: int = 0
+    ) -> None:
         """Check that items of a client fit into the history; up to `free` bytes always do.
+
+        What comes with them takes `beside` bytes.
 
         Raises:
             InvalidInput: the history would exceed its limit.
         """
-        size = size_of(items)
+        size = size_of(items) + beside
         if size <= free:
             return
         turn = self._state.turn
