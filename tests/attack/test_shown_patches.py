@@ -128,7 +128,8 @@ async def test_a_patch_reveals_no_line_of_a_file_that_commands_cannot_read(
         secret.write_text("one\n")
         (ws / "link").symlink_to(secret)
         access = {"type": "restricted", "readableRoots": [str(ws)]}
-        policy = {"type": "workspaceWrite", "readOnlyAccess": access, "excludeSlashTmp": True}
+        temporary = {"excludeSlashTmp": True, "excludeTmpdirEnvVar": True}
+        policy = {"type": "workspaceWrite", "readOnlyAccess": access, **temporary}
         changes = [
             f"*** Update File: {secret}\n@@\n-one\n+1",
             f"*** Update File: {secret}\n@@\n-two\n+2",

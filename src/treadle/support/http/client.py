@@ -25,6 +25,7 @@ KEEP_S: Final = 15.0
 # RFC 6555 recommends it: the next address of a host is tried after this time.
 _NEXT_ADDRESS_S: Final = 0.25
 _MAX_TUNNEL_HEAD: Final = 64 * 1024
+_ADDRESS: Final = re.compile(r"[0-9.]++|[^:]*+:.*+")
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]++")
 _SUCCESS: Final = re.compile(rb"HTTP/1\.[01] 2\d\d[ \r]")
 _BREAKS: Final = re.compile(r"[\r\n\0]")
@@ -151,8 +152,10 @@ def _default_context() -> SSLContext:
 async def _dial(
     factory: Callable[[], asyncio.BaseProtocol], origin: Origin, context: SSLContext | None
 ) -> asyncio.BaseTransport:
+    # With a single address there is no race to win, and none to clean up.
+    delay = None if _ADDRESS.fullmatch(origin.host) else _NEXT_ADDRESS_S
     transport, _protocol = await asyncio.get_running_loop().create_connection(
-        factory, origin.host, origin.port, ssl=context, happy_eyeballs_delay=_NEXT_ADDRESS_S
+        factory, origin.host, origin.port, ssl=context, happy_eyeballs_delay=delay
     )
     return transport
 
