@@ -9,11 +9,13 @@ import py_compile
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import treadle
+from treadle.support.code_guard import FILE_CLOCK
 
 SOURCES = Path(treadle.__file__).parents[1]
 # Runs with a guard: a line on stdin says that the files are ready.
@@ -37,6 +39,7 @@ class Guarded:
 
     def __init__(self, folder: Path, *names: str) -> None:
         command = [sys.executable, "-B", "-c", PROGRAM, str(SOURCES), str(folder), *names]
+        _let_the_file_clock_advance()
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder
         )
@@ -47,6 +50,17 @@ class Guarded:
         """Let it import, and return its report about each module."""
         output, _ = self._process.communicate("\n", timeout=30)
         return output.splitlines()
+
+
+def _let_the_file_clock_advance() -> None:
+    """Make what was written before older than a process that starts now.
+
+    Times of files have the resolution of a tick, and an interpreter may start within one.
+    """
+    begun = time.clock_gettime_ns(FILE_CLOCK)
+    tick = round(time.clock_getres(FILE_CLOCK) * 1e9)
+    while time.clock_gettime_ns(FILE_CLOCK) <= begun + 2 * tick:
+        os.sched_yield()
 
 
 def test_unchanged_module_is_loaded_and_changed_one_is_not(tmp_path: Path) -> None:
