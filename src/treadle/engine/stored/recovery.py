@@ -321,10 +321,11 @@ def message_item(record: InputQueued) -> UserMessageThreadItem:
     return UserMessageThreadItem(record.content, id=record.id, client_id=record.client_id)
 
 
-def add_accepted_input(stored: StoredThread) -> None:
+def add_accepted_input(stored: StoredThread, *, is_running: bool = False) -> None:
     """Add accepted input to the turns of a thread that is only read.
 
-    Loading the thread does the same and stores the result.
+    Loading the thread does the same and stores the result. A server that runs the thread will
+    publish the same items.
     """
     for record in stored.inputs.values():
         item = message_item(record) if record.content else record.output
@@ -332,9 +333,9 @@ def add_accepted_input(stored: StoredThread) -> None:
             continue
         turn = next((turn for turn in stored.turns if turn.id == record.turn_id), None)
         if turn is None:
-            turn = Turn(
-                record.turn_id, [], "interrupted", error=SERVER_ENDED, root_turn_id=record.turn_id
-            )
+            turn = Turn(record.turn_id, [], "inProgress", root_turn_id=record.turn_id)
+            if not is_running:
+                turn = msgspec.structs.replace(turn, status="interrupted", error=SERVER_ENDED)
             stored.turns.append(turn)
         turn.items.append(item)
 

@@ -117,11 +117,14 @@ class StoredThreads:
 
         A turn that waits for an answer stays as it is: it continues when the thread is loaded.
         """
-        is_over = stored.running_turn is None and not stored.inputs
-        if is_over or self._store.is_held(stored.meta.id):
+        if stored.running_turn is None and not stored.inputs:
             return stored
         from treadle.engine.stored.recovery import SERVER_ENDED, add_accepted_input, calls_to_repeat
 
+        if self._store.is_held(stored.meta.id):
+            # The other server has acknowledged it, and is about to publish it.
+            add_accepted_input(stored, is_running=True)
+            return stored
         if not calls_to_repeat(stored, await self.find_waiting_agents(stored)):
             # A rollback may have removed the turn.
             if stored.running_turn is not None and stored.turns:
