@@ -57,6 +57,7 @@ class ProviderDouble:
         self.hung_up = asyncio.Event()
         self.port = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: list[asyncio.StreamWriter] = []
         self._connections = 0
 
     @property
@@ -69,6 +70,7 @@ class ProviderDouble:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        self._writers.append(writer)
         self._connections += 1
         number = self._connections
         try:
@@ -86,6 +88,10 @@ class ProviderDouble:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        for writer in self._writers:
+            # One that is closed may wait until its client reads, which it no longer does.
+            writer.transport.abort()
+        await asyncio.sleep(0)
 
     async def _exchange(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int
