@@ -225,6 +225,7 @@ async def test_a_kept_connection_that_was_closed_is_replaced() -> None:
         for _ in range(2):
             assert (await collect(model))[1:] == [Completed("r")]
     server.close()
+    await double.stop()
     assert len(double.requests) == 2
 
 
