@@ -144,6 +144,15 @@ async def test_what_is_not_one_response_is_an_error(client: HttpClient, response
             await get(client, server.url)
 
 
+async def test_fields_of_one_name_are_joined(client: HttpClient) -> None:
+    fields = b"A: 1\r\nb: 2\r\na: 3\r\n"
+    async with site(
+        answers(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n" + fields + b"\r\n")
+    ) as server:
+        answer = await client.request("GET", server.url, headers={})
+        assert answer.headers == {"content-length": "0", "a": "1, 3", "b": "2"}
+
+
 async def test_trailers_without_end_are_an_error(client: HttpClient) -> None:
     head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n"
     async with site(answers(head + b"x: y\r\n" * MAX_HEAD)) as server:

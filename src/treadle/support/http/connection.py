@@ -32,7 +32,7 @@ class HttpConnection(asyncio.Protocol):
         self._head_bytes = 0
         self._is_sending = False
         self._may_be_reused = False
-        self._headers: dict[str, str] = {}
+        self._fields: dict[str, list[str]] = {}
         self._status = b""
 
     async def send(self, head: bytes, body: bytes | None) -> ClientResponse:
@@ -151,7 +151,7 @@ class HttpConnection(asyncio.Protocol):
         """Begin the head of a response; one that no request explains ends the connection."""
         if self._begun is None:
             self.abort()
-        self._headers = {}
+        self._fields = {}
         self._status = b""
 
     def on_status(self, status: bytes) -> None:
@@ -159,11 +159,9 @@ class HttpConnection(asyncio.Protocol):
         self._status += status
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Add a header; fields of the same name are joined, as HTTP defines it."""
+        """Add a header."""
         key = name.decode("latin-1").lower()
-        text = value.decode("utf-8", "replace")
-        known = self._headers.get(key)
-        self._headers[key] = text if known is None else f"{known}, {text}"
+        self._fields.setdefault(key, []).append(value.decode("utf-8", "replace"))
 
     def on_headers_complete(self) -> None:
         """Return the response to the sender of the request."""
@@ -172,7 +170,9 @@ class HttpConnection(asyncio.Protocol):
             return
         self._may_be_reused = not self._is_sending
         reason = self._status.decode("latin-1")
-        self._response = ClientResponse(self, status, reason, self._headers)
+        # Fields of the same name are joined, as HTTP defines it.
+        headers = {name: ", ".join(values) for name, values in self._fields.items()}
+        self._response = ClientResponse(self, status, reason, headers)
         if not self._begun.done():
             self._begun.set_result(self._response)
         self._writable.set()
