@@ -22,11 +22,11 @@ endif
 
 WORDS := README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs benchmarks scripts src tests
 
-.PHONY: help setup setup-reference demo test test-reference record soak coverage check \
-	generate hooks build docs docs-serve lock format bench clean
+.PHONY: help setup setup-reference demo test test-ordinary-user test-reference record soak coverage \
+	check generate hooks build docs docs-serve lock format bench clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' Makefile
 
 $(STAMP): pyproject.toml requirements-dev.lock scripts/setup
 	@scripts/setup
@@ -44,6 +44,9 @@ demo: $(STAMP) ## Watch a server and a client talk
 test: $(STAMP) ## Run the tests; make test ARGS="tests/jsonrpc -k framing"
 	@$(PYTEST) $(ARGS)
 
+test-ordinary-user: $(STAMP) ## As root: repeat what concerns the user as an ordinary user
+	@$(PYTEST) -m ordinary_user $(or $(ARGS),tests/attack tests/sandbox)
+
 test-reference: $(REFERENCE) ## Run the reference binaries: their recordings, and clients and files
 	@$(PYTEST) -m reference $(ARGS)
 
@@ -51,7 +54,7 @@ record: $(REFERENCE) ## Record the reference binaries into tests/golden; make re
 	@$(PYTEST) -m reference --record $(ARGS)
 
 soak: $(STAMP) ## Run the tests with all rounds of the long ones
-	@TREADLE_SOAK=1 $(PYTEST) $(ARGS)
+	@TREADLE_SOAK=1 $(PYTEST) -m "not reference" $(ARGS)
 
 coverage: $(STAMP) ## Run the tests with coverage.py, subprocesses too; html in build/coverage
 	@WORKERS=$(WORKERS) scripts/coverage $(ARGS)
@@ -63,6 +66,7 @@ check: $(STAMP) ## Run all that a change must pass: format, lint, words, types, 
 	@echo "== types" && $(BIN)/mypy
 	@echo "== imports" && $(BIN)/lint-imports --no-logo
 	@echo "== tests" && $(MAKE) --no-print-directory test
+	@echo "== tests as an ordinary user" && $(MAKE) --no-print-directory test-ordinary-user
 
 generate: $(STAMP) ## Write the files that follow from the method table
 	@$(BIN)/python -m scripts.generate

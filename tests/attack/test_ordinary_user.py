@@ -30,6 +30,7 @@ CHOSEN = [name for name in SUBJECTS if soak.IS_FULL or name not in SAME_FOR_ALL]
 GROUPS = [CHOSEN[first::3] for first in range(3)]
 
 
+@pytest.mark.ordinary_user
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("subjects", GROUPS, ids=" ".join)
 def test_subjects_hold_for_an_ordinary_user(tmp_path: Path, subjects: list[str]) -> None:

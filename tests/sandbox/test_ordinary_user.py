@@ -9,6 +9,7 @@ import pytest
 from tests.harness.ordinary_user import run_as_ordinary_user
 
 
+@pytest.mark.ordinary_user
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     "names",
