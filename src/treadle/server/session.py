@@ -38,6 +38,7 @@ from treadle.support.concurrency.workers import Workers
 if TYPE_CHECKING:
     from treadle.connection.connection import Connection
     from treadle.engine.thread import LoadedThread
+    from treadle.server.file_search.searches import SearchSession, SingleSearches
     from treadle.server.handlers.command import ClientCommand
     from treadle.server.server import Server
 
@@ -70,6 +71,8 @@ class ClientSession:
         self.commands: dict[str, ClientCommand] = {}
         # Tasks that report changed files, by watch id; null while a watch is being opened.
         self.watches: dict[str, asyncio.Task[None] | None] = {}
+        # File searches whose query changes, by the ids that the client chose.
+        self.search_sessions: dict[str, SearchSession] = {}
         self._opted_out: frozenset[str] = frozenset()
         self._broadcasts: Subscription | None = None
         self._followed: dict[str, FollowedThread] = {}
@@ -82,6 +85,13 @@ class ClientSession:
     def file_workers(self) -> Workers:
         """Worker threads for the file requests of this client alone."""
         return Workers("fs", MAX_FILE_REQUESTS)
+
+    @cached_property
+    def file_searches(self) -> SingleSearches:
+        """The file searches of this client that are no sessions."""
+        from treadle.server.file_search.searches import SingleSearches
+
+        return SingleSearches(self.file_workers)
 
     def initialize(self, params: InitializeParams) -> None:
         """Record the client's identity and capabilities."""

@@ -48,6 +48,12 @@ RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
         "fs/watch",
         "fs/writeFile",
     ),
+    "fuzzy_file_search": (
+        "fuzzyFileSearch",
+        "fuzzyFileSearch/sessionStart",
+        "fuzzyFileSearch/sessionStop",
+        "fuzzyFileSearch/sessionUpdate",
+    ),
     "goal": ("thread/goal/clear", "thread/goal/get", "thread/goal/set"),
     "history": (
         "thread/items/list",

@@ -1,0 +1,1 @@
+"""Search for files by parts of their paths, in the order that Codex gives."""

@@ -1,0 +1,140 @@
+"""Files that git ignores: the patterns of a `.gitignore` or `.ignore` file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+MAX_BYTES: Final = 1024 * 1024
+"""Maximum size of a file of patterns; a larger one has no effect."""
+
+MAX_PATTERNS: Final = 2000
+"""Maximum number of patterns of a file that have an effect."""
+
+_CLASS: Final = re.compile(r"\[([!^]?)(\]?(?:\\.|[^\]\\])*)\]")
+
+
+class Rule(NamedTuple):
+    """One pattern."""
+
+    matches: re.Pattern[str]
+    includes: bool
+    """A path that matches is not ignored, whatever an earlier pattern says."""
+    folders_only: bool
+    is_name: bool
+    """Compared with the last name of a path, instead of all of it."""
+
+
+class IgnoreRules:
+    """The patterns of one file, for the paths below its folder."""
+
+    def __init__(self, text: str) -> None:
+        lines = text.removeprefix("\ufeff").splitlines()[:MAX_PATTERNS]
+        self._rules = [rule for line in lines if (rule := _rule(line)) is not None]
+        self._names = _any([rule for rule in self._rules if rule.is_name])
+        self._paths = _any([rule for rule in self._rules if not rule.is_name])
+
+    def __bool__(self) -> bool:
+        return bool(self._rules)
+
+    def judge(self, path: str, name: str, *, is_folder: bool) -> bool | None:
+        """Return whether a path is ignored; None if no pattern matches it."""
+        if not (
+            (self._names is not None and self._names.match(name))
+            or (self._paths is not None and self._paths.match(path))
+        ):
+            return None
+        for rule in reversed(self._rules):
+            if rule.folders_only and not is_folder:
+                continue
+            if rule.matches.match(name if rule.is_name else path):
+                return not rule.includes
+        return None
+
+
+def _any(rules: Sequence[Rule]) -> re.Pattern[str] | None:
+    if not rules:
+        return None
+    return re.compile("|".join(f"(?:{rule.matches.pattern})" for rule in rules), re.DOTALL)
+
+
+def _rule(line: str) -> Rule | None:
+    pattern = line.rstrip("\r")
+    # Blanks at the end count only after a backslash.
+    while pattern.endswith((" ", "\t")) and not pattern.endswith(("\\ ", "\\\t")):
+        pattern = pattern[:-1]
+    if not pattern or pattern.startswith("#"):
+        return None
+    includes = pattern.startswith("!")
+    pattern = pattern.removeprefix("!") if includes else pattern
+    folders_only = pattern.endswith("/")
+    pattern = pattern.rstrip("/") if folders_only else pattern
+    is_name = "/" not in pattern
+    pattern = pattern.removeprefix("/")
+    if not pattern:
+        return None
+    try:
+        matches = re.compile(_regex(pattern.split("/")), re.DOTALL)
+    except re.error:
+        return None
+    return Rule(matches, includes, folders_only, is_name)
+
+
+def _regex(names: list[str]) -> str:
+    """Return a regular expression for a path, whose time does not grow with the stars squared.
+
+    After a star, the first place where the text up to the next star matches is as good as any
+    later one. An atomic group says so.
+    """
+    groups = [""]
+    for index, name in enumerate(names):
+        is_last = index == len(names) - 1
+        if name == "**":
+            if is_last:
+                groups[-1] += "[^/].*+" if index else ".*+"
+            else:
+                groups.append("")
+            continue
+        groups[-1] += _name_regex(name) + ("" if is_last else "/")
+    first, *middle = groups
+    if not middle:
+        return f"{first}\\Z"
+    *middle, last = middle
+    folders = "(?:[^/]*+/)*?"
+    return first + "".join(f"(?>{folders}{group})" for group in middle) + f"{folders}{last}\\Z"
+
+
+def _name_regex(name: str) -> str:
+    parts = [""]
+    position = 0
+    while position < len(name):
+        character = name[position]
+        group = _CLASS.match(name, position) if character == "[" else None
+        if group is not None:
+            negation, content = group.groups()
+            escaped = re.sub(r"\\(.)|([\[&~|^])", _escape, content)
+            escaped = f"\\{escaped}" if escaped.startswith("]") else escaped
+            parts[-1] += f"(?!/)[{'^' if negation else ''}{escaped}]"
+            position = group.end()
+            continue
+        position += 1
+        if character == "*":
+            if parts[-1] or len(parts) == 1:
+                parts.append("")
+        elif character == "?":
+            parts[-1] += "[^/]"
+        else:
+            if character == "\\" and position < len(name):
+                character = name[position]
+                position += 1
+            parts[-1] += re.escape(character)
+    first, *rest = parts
+    if not rest:
+        return first
+    *middle, last = rest
+    return first + "".join(f"(?>[^/]*?{part})" for part in middle) + f"[^/]*{last}"
+
+
+def _escape(match: re.Match[str]) -> str:
+    return re.escape(match[1] or match[2])
