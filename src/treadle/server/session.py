@@ -88,7 +88,7 @@ class ClientSession:
 
     @cached_property
     def file_searches(self) -> SingleSearches:
-        """The file searches of this client that are no sessions."""
+        """The file searches of this client that have no session."""
         from treadle.server.file_search.searches import SingleSearches
 
         return SingleSearches(self.file_workers)

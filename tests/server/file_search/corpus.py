@@ -26,7 +26,7 @@ def paths(count: int, seed: int = 1) -> list[str]:
 
     folders = [""]
     for _ in range(count // 50):
-        # The names of folders are no names of files.
+        # A file never has the name of a folder.
         folder = f"{chance.choice(folders)}{name()}.d/"
         if folder.count("/") < 7:
             folders.append(folder)

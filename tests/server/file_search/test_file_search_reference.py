@@ -47,7 +47,7 @@ def furnish(root: Path) -> None:
 
 
 async def ask(scene: Scene, query: str, roots: list[str]) -> None:
-    """Search, and have the answer compared as a line of its own."""
+    """Search, and have the answer compared in a separate line."""
     params = {"query": query, "roots": [str(Path(scene.cwd, root)) for root in roots]}
     try:
         files = (await scene.client.request("fuzzyFileSearch", params))["files"]

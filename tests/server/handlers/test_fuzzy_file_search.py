@@ -67,7 +67,7 @@ async def update(client: Client, query: str, session_id: str = "s") -> JsonValue
 
 
 class HeldWalk:
-    """Lets a walk begin, and holds it in the first folder until it is told to go on."""
+    """Lets a walk begin, and holds it in the first folder until the test releases it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun = Event()
@@ -204,8 +204,10 @@ async def test_a_stopped_session_is_over(client: Client, root: Path, held_walk: 
     assert await client.request("fuzzyFileSearch/sessionStop", {"sessionId": "s"}) == {}
     await start(client, root, "other")
     await update(client, "app", "other")
-    told = [message["params"]["sessionId"] for message in client.received if "params" in message]
-    assert told.count("s") <= 1
+    sessions = [
+        message["params"]["sessionId"] for message in client.received if "params" in message
+    ]
+    assert sessions.count("s") <= 1
 
 
 async def test_sessions_belong_to_their_client(server: Server, client: Client, root: Path) -> None:

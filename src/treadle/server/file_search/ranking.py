@@ -27,7 +27,7 @@ class Match(NamedTuple):
 
 
 class Cancelled(Exception):
-    """Nobody waits for the result of the search any more."""
+    """The result of the search is not needed any more."""
 
 
 def best_matches(
