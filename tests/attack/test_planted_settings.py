@@ -185,7 +185,8 @@ def test_older_links_are_followed(tmp_path: Path) -> None:
     (tmp_path / "new").symlink_to("target")
     again = OpenedRoots(tmp_path / "home")
     found = {name: again.may_have_made(str(tmp_path / name)) for name in ("old", "new", "missing")}
-    assert found == {"old": False, "new": True, "missing": False}
+    # A command may have removed the last one, and may put it back.
+    assert found == {"old": False, "new": True, "missing": True}
 
 
 # -- programs that a rule lets run outside the sandbox

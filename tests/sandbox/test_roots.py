@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from tests.harness.ticks import wait_for_tick
 from tests.sandbox.commands import confine, names, run, snapshot, workspace
 from treadle.protocol.base import JsonValue
 from treadle.protocol.permission import AdditionalFileSystemPermissions, AdditionalPermissionProfile
-from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
+from treadle.protocol.policy import (
+    ReadOnlySandboxPolicy,
+    RestrictedReadOnlyAccess,
+    WorkspaceWriteSandboxPolicy,
+)
 from treadle.sandbox.backends import base as backends
 from treadle.sandbox.backends.selection import Backend, SandboxUnavailable
-from treadle.sandbox.policy import Confinement
+from treadle.sandbox.boundary import Boundary
+from treadle.sandbox.opened_roots import OpenedRoots
+from treadle.sandbox.paths import follow, real
+from treadle.sandbox.policy import PLATFORM_FOLDERS, Confinement, WritableRoot
+from treadle.sandbox.protection import Protection
 from treadle.sandbox.supervisor.launch import CommandLauncher
 
 # Each runs in the workspace, whose parent folder is writable too; then OUT is written.
@@ -125,3 +135,102 @@ async def test_root_that_is_swapped_before_it_is_mounted_opens_nothing_else(
     before = snapshot(outside)
     await run(["/bin/sh", "-c", f"echo x > {outside}/new"], confinement)
     assert snapshot(outside) == before
+
+
+# -- links that change between the decision and the command
+
+
+@pytest.mark.parametrize("target", ["../outside", "/outside"], ids=["relative", "absolute"])
+async def test_a_root_that_became_a_link_is_not_mounted(
+    bubblewrap: Backend, ws: Path, outside: Path, target: str
+) -> None:
+    """Opened without following links, a link was mounted itself, and led to its target."""
+    (ws / "build").symlink_to(str(outside) if target == "/outside" else target)
+    confinement = Confinement(writable=(WritableRoot(str(ws)), WritableRoot(str(ws / "build"))))
+    before = snapshot(outside)
+    with pytest.raises(SandboxUnavailable, match="build"):
+        await run(["/bin/sh", "-c", f"echo x > {outside}/new"], confinement)
+    assert snapshot(outside) == before
+
+
+async def test_a_readable_root_that_became_a_link_shows_nothing(
+    backend: Backend, ws: Path, outside: Path
+) -> None:
+    (outside / "key").write_text("secret")
+    (ws / "data").symlink_to(outside)
+    confinement = Confinement(readable=(*PLATFORM_FOLDERS, str(ws / "data")))
+    done = await run(["/bin/sh", "-c", f"cat {outside}/key {ws}/data/key; echo over"], confinement)
+    assert done.stdout == "over\n"
+
+
+def test_a_link_that_vanishes_while_it_is_followed_opens_nothing(
+    ws: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The place and the links on the way there were found one after the other."""
+    build, read = ws / "build", os.readlink
+    build.symlink_to(outside)
+
+    def read_once(path: str, **options: int) -> str:
+        target = read(path, **options)
+        if os.fspath(path) == str(build):
+            build.unlink()
+            build.mkdir()
+        return target
+
+    monkeypatch.setattr(os, "readlink", read_once)
+    policy = WorkspaceWriteSandboxPolicy(
+        writable_roots=[str(build)], exclude_slash_tmp=True, exclude_tmpdir_env_var=True
+    )
+    assert [root.path for root in confine(policy, str(ws)).writable] == [str(ws)]
+
+
+@pytest.mark.parametrize("reader", ["in the workspace", "elsewhere"])
+def test_a_readable_root_that_a_command_redirected_opens_nothing(
+    tmp_path: Path, ws: Path, outside: Path, reader: str
+) -> None:
+    boundary = Boundary(Protection(), OpenedRoots(tmp_path / "home"))
+    access = RestrictedReadOnlyAccess(readable_roots=[str(ws / "data")])
+    writer = WorkspaceWriteSandboxPolicy(
+        exclude_slash_tmp=True, exclude_tmpdir_env_var=True, read_only_access=access
+    )
+    boundary.confine(writer, str(ws))
+    wait_for_tick(tmp_path)
+    (ws / "data").symlink_to(outside)
+    policy = writer if reader == "in the workspace" else ReadOnlySandboxPolicy(access=access)
+
+    readable = boundary.confine(policy, str(ws)).readable
+
+    assert readable is not None
+    assert str(outside) not in readable
+    assert not boundary.may_read(policy, str(ws))(str(outside / "key"))
+
+
+def test_a_chain_of_links_is_followed_as_far_as_the_kernel_does(ws: Path, outside: Path) -> None:
+    """Following all of 3,000 links, each with a long target, took 26 seconds on the event loop."""
+    for number in range(60):
+        (ws / str(number)).symlink_to(str(number + 1))
+    (ws / "60").symlink_to(outside)
+
+    with pytest.raises(OSError, match="Too many"):
+        os.stat(ws / "0")  # noqa: PTH116 - the kernel's own answer
+    assert follow(str(ws / "0" / "file")).is_too_long
+    assert not real(str(ws / "0" / "file")).startswith(str(outside))
+    assert real(str(ws / "30" / "file")) == str(outside / "file")
+
+
+def test_long_targets_of_links_are_followed_in_few_steps(
+    ws: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (ws / "d").mkdir()
+    for number in range(39):
+        (ws / str(number)).symlink_to("d/../" * 800 + str(number + 1))
+    count, read = 0, os.readlink
+
+    def counted(path: str, **options: int) -> str:
+        nonlocal count
+        count += 1
+        return read(path, **options)
+
+    monkeypatch.setattr(os, "readlink", counted)
+    assert follow(str(ws / "0")).is_too_long
+    assert count < 6000

@@ -133,8 +133,11 @@ class OpenedRoots:
             return True
         since = self._opened_since(roots)
         changed = None if since is None else change_time(path)
-        if since is None or changed is None:
+        if since is None:
             return False
+        if changed is None:
+            # A command may have removed it right now, and may put it back.
+            return True
         if (changed >= since or not self._dates_renames(path)) and not is_out_of_reach(path):
             return True
         return any(self._may_be_moved(folder, roots) for folder in parents(path))

@@ -12,21 +12,35 @@ import re
 import stat
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from treadle.support.files.reading import NotRegularFile, read_file
 
 _MATCHES: Final = 10_000
 # The kernel's limit.
 _LINKS: Final = 40
+# The kernel has no limit for these, but each costs a system call on the event loop.
+_STEPS: Final = 4096
 _MAGIC: Final = re.compile(r"/proc/\d+/(?:task/\d+/)?fd/\d+")
 _POINTER: Final = "gitdir:"
 _POINTER_BYTES: Final = 16 * 1024
 
 
+class Way(NamedTuple):
+    """Where a path leads, and the links on the way there, as of one moment."""
+
+    place: str
+    links: tuple[str, ...] = ()
+    is_too_long: bool = False
+    """The kernel follows no more links; the place is where they stop."""
+
+
 def real(path: str, name: str | None = None) -> str:
-    """Resolve the links of a path; with a name, resolve the folder and append the name."""
-    resolved = os.path.realpath(path)
+    """Resolve the links of a path; with a name, resolve the folder and append the name.
+
+    A path with too many links leads nowhere: its last part keeps them.
+    """
+    resolved = follow(path).place
     return resolved if name is None else os.path.join(resolved, os.path.basename(name))
 
 
@@ -73,11 +87,13 @@ def open_place(path: str) -> int:
     """
     descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
+        # With these flags the last link itself is opened, which has the name that was asked for.
+        is_link = stat.S_ISLNK(os.fstat(descriptor).st_mode)
         place = os.readlink(f"/proc/self/fd/{descriptor}")
     except OSError:
         os.close(descriptor)
         raise
-    if place != path:
+    if is_link or place != path:
         os.close(descriptor)
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
     return descriptor
@@ -115,9 +131,9 @@ def change_time(path: str) -> int | None:
         return None
 
 
-def links(path: str) -> list[str]:
+def links(path: str) -> tuple[str, ...]:
     """Return the links on the way to what a path names."""
-    return _follow(path)[1]
+    return follow(path).links
 
 
 def resolve(path: str, may_follow: Callable[[str], bool]) -> str:
@@ -128,22 +144,27 @@ def resolve(path: str, may_follow: Callable[[str], bool]) -> str:
     Raises:
         OSError: the path has a link that may not be followed, or too many links.
     """
-    place, links = _follow(path)
-    if len(links) >= _LINKS or not all(map(may_follow, links)):
+    way = follow(path)
+    if way.is_too_long or not all(map(may_follow, way.links)):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-    return place
+    return way.place
 
 
-def _follow(path: str) -> tuple[str, list[str]]:
-    """Return the place that a path leads to, and the links on the way."""
+def follow(path: str) -> Way:
+    """Follow the links of a path, each of which is read once.
+
+    A check of the links is only of use together with the place that just these links lead to.
+    """
     found: list[str] = []
     place, ahead = "/", os.path.join(os.getcwd(), path).split("/")[::-1]
-    while ahead and len(found) < _LINKS:
+    steps = 0
+    while ahead:
         name = ahead.pop()
         if name == "..":
             place = os.path.dirname(place)
             continue
         here = place if name in ("", ".") else os.path.join(place, name)
+        steps += 1
         try:
             # Such a link only describes what the system opens.
             target = "" if _MAGIC.fullmatch(here) else os.readlink(here)
@@ -153,9 +174,12 @@ def _follow(path: str) -> tuple[str, list[str]]:
             place = here
             continue
         found.append(here)
+        if len(found) == _LINKS or steps > _STEPS:
+            rest = [part for part in reversed(ahead) if part not in ("", ".", "..")]
+            return Way(os.path.join(here, *rest), tuple(found), is_too_long=True)
         place = "/" if target.startswith("/") else place
         ahead += target.split("/")[::-1]
-    return place, found
+    return Way(place, tuple(found))
 
 
 def between(folder: str, path: str) -> Iterator[str]:

@@ -40,7 +40,15 @@ from treadle.protocol.policy import (
     SandboxPolicy,
     WorkspaceWriteSandboxPolicy,
 )
-from treadle.sandbox.paths import git_folders, is_out_of_reach, is_within, links, matches, real
+from treadle.sandbox.paths import (
+    Way,
+    follow,
+    git_folders,
+    is_out_of_reach,
+    is_within,
+    matches,
+    real,
+)
 from treadle.sandbox.protection import Protected
 
 PROTECTED: Final = (".git", ".codex", ".agents")
@@ -153,7 +161,7 @@ def confine(
         protected=_kept(opened, protected.inside(roots)),
         network=bool(network),
         denied=tuple(real(path) for path in given["deny"]),
-        readable=None if "/" in roots else _readable(access, [*roots, *given["read"]]),
+        readable=None if "/" in roots else _readable(access, roots, given["read"], is_planted),
     )
 
 
@@ -180,19 +188,16 @@ def _opened(
     is_planted: Callable[[str], bool],
 ) -> tuple[WritableRoot, ...]:
     """Resolve paths to roots; paths that a command could have redirected are dropped."""
-    places = {path: real(path) for path in paths}
+    ways = {path: follow(path) for path in paths}
+    places = {path: way.place for path, way in ways.items()}
     paths = [path for path in places if protected.may_open(places[path])]
-    ways = {path: links(path) for path in paths}
-    led = {
-        path
-        for path in paths
-        if any(_is_led(link, places.values()) or is_planted(link) for link in ways[path])
-    }
+    led = {path for path in paths if _may_be_led(ways[path], places.values(), is_planted)}
     plain = list(dict.fromkeys(places[path] for path in paths if path not in led))
-    explicit = {places[path] for path in granted if path in ways and path not in led}
+    explicit = {places[path] for path in granted if path in paths and path not in led}
     opened = tuple(_roots(plain, plain, explicit, protected))
     # One that is writable anyway is still a root: its read-only names must be kept.
-    rest = [places[path] for path in paths if path in led and Confinement(opened).may_write(path)]
+    found = Confinement(opened)
+    rest = [places[path] for path in paths if path in led and found.is_open(places[path])]
     return (*opened, *_roots(rest, [*plain, *rest], explicit, protected))
 
 
@@ -205,6 +210,11 @@ def _roots(
         except OSError as error:
             # What must stay read-only is unknown.
             logger.warning("folder stays read-only", extra={"path": path, "error": str(error)})
+
+
+def _may_be_led(way: Way, roots: Collection[str], is_planted: Callable[[str], bool]) -> bool:
+    """Return whether commands may have chosen where a path leads."""
+    return way.is_too_long or any(_is_led(link, roots) or is_planted(link) for link in way.links)
 
 
 def _is_led(link: str, roots: Collection[str]) -> bool:
@@ -233,11 +243,19 @@ def restricts_reading(policy: SandboxPolicy) -> bool:
             return False
 
 
-def _readable(access: ReadOnlyAccess | UnsetType | None, also: list[str]) -> tuple[str, ...] | None:
+def _readable(
+    access: ReadOnlyAccess | UnsetType | None,
+    roots: list[str],
+    granted: list[str],
+    is_planted: Callable[[str], bool],
+) -> tuple[str, ...] | None:
     match access:
         case RestrictedReadOnlyAccess():
             platform = PLATFORM_FOLDERS if access.include_platform_defaults else ()
-            return tuple(dict.fromkeys([*platform, *map(real, [*access.readable_roots, *also])]))
+            ways = map(follow, [*access.readable_roots, *granted])
+            # What a command could have redirected leads to whatever it wants to read.
+            places = [way.place for way in ways if not _may_be_led(way, roots, is_planted)]
+            return tuple(dict.fromkeys([*platform, *places, *roots]))
         case FullAccessReadOnlyAccess() | UnsetType() | None:
             return None
         case _:

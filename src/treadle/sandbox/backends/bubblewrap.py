@@ -27,7 +27,7 @@ from treadle.sandbox.paths import (
     open_place,
     parents,
 )
-from treadle.sandbox.policy import Confinement
+from treadle.sandbox.policy import PLATFORM_FOLDERS, Confinement
 from treadle.support.code_guard import read_code
 
 FILTER_FD, PROXY_FD = 3, 4
@@ -98,6 +98,7 @@ def wrap(
     """
     mounts = _Mounts(confinement, flavour)
     try:
+        system = list(_system(confinement, flavour, mounts))
         words = list(mounts.arguments())
         filter_fd = _filter(confinement)
     except BaseException:
@@ -108,7 +109,7 @@ def wrap(
         inner = [*_entry(), *inner]
     options = [
         *_namespaces(flavour, network=confinement.network),
-        *_system(confinement, flavour),
+        *system,
         *words,
         # Files in this root would use uncounted memory. The mount points exist by now.
         *(("--remount-ro", "/") if confinement.readable is not None else ()),
@@ -155,7 +156,7 @@ def _namespaces(flavour: NamespaceSupport, *, network: bool) -> Iterator[str]:
     yield from ("--cap-drop", "ALL")
 
 
-def _system(confinement: Confinement, flavour: NamespaceSupport) -> Iterator[str]:
+def _system(confinement: Confinement, flavour: NamespaceSupport, mounts: _Mounts) -> Iterator[str]:
     if confinement.readable is None:
         whole = any(root.path == "/" for root in confinement.writable)
         yield from ("--bind" if whole else "--ro-bind", "/", "/")
@@ -164,7 +165,11 @@ def _system(confinement: Confinement, flavour: NamespaceSupport) -> Iterator[str
         # The interpreter's own files, which reveal nothing about the user.
         entry = (sys.base_prefix,) if confinement.has_proxy else ()
         for path in sorted((*confinement.readable, *entry)):
-            yield from ("--ro-bind-try", path, path)
+            if path in (*PLATFORM_FOLDERS, *entry):
+                # These may be links, which no command can replace.
+                yield from ("--ro-bind-try", path, path)
+            else:
+                yield from mounts.show(path)
     yield from ("--dev", "/dev")
     if flavour.has_proc:
         yield from ("--proc", "/proc")
@@ -241,16 +246,28 @@ class _Mounts:
             return ("--perms", "000", "--tmpfs", path, "--remount-ro", path)
         return ("--ro-bind", "/dev/null", path)
 
+    def show(self, path: str) -> tuple[str, ...]:
+        """Mount a readable path; nothing if it is missing, or leads elsewhere by now."""
+        if not self._has_bind_fd:
+            return ("--ro-bind-try", path, path)
+        try:
+            return ("--ro-bind-fd", self._hold(path), path)
+        except OSError:
+            return ()
+
     def _open(self, path: str) -> tuple[str, ...]:
         """Mount what is there now: a running command could replace it with a link."""
         if not self._has_bind_fd:
             return ("--bind", path, path)
         try:
-            descriptor = open_place(path)
+            return ("--bind-fd", self._hold(path), path)
         except OSError as error:
             raise Unprotectable(f"{path} cannot be opened: {error.strerror}") from error
-        self.descriptors.append(descriptor)
-        return ("--bind-fd", str(self._first + len(self.descriptors) - 1), path)
+
+    def _hold(self, path: str) -> str:
+        """Open a path for bubblewrap, and return the number that the descriptor has there."""
+        self.descriptors.append(open_place(path))
+        return str(self._first + len(self.descriptors) - 1)
 
 
 def _is_open(path: str, rules: Mapping[str, str]) -> bool:

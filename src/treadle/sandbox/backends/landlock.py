@@ -19,8 +19,8 @@ from functools import cache
 from typing import Final
 
 from treadle.sandbox.backends.seccomp import ATTRIBUTES, IPC, MODES, program
-from treadle.sandbox.paths import is_out_of_reach, is_within, open_place
-from treadle.sandbox.policy import Confinement
+from treadle.sandbox.paths import is_out_of_reach, is_within, open_place, real
+from treadle.sandbox.policy import PLATFORM_FOLDERS, Confinement
 
 _CREATE_RULESET, _ADD_RULE = 444, 445
 _VERSION_FLAG, _RULE_PATH_BENEATH = 1, 1
@@ -129,7 +129,9 @@ def ruleset(confinement: Confinement, *, protects: bool) -> int:
 def _rules(confinement: Confinement, handled: int, *, protects: bool) -> Iterator[tuple[str, int]]:
     readable = ("/",) if confinement.readable is None else confinement.readable
     for path in readable:
-        for part in _without(path, list(confinement.denied)):
+        # The folders of the system may be links.
+        place = real(path) if path in PLATFORM_FOLDERS else path
+        for part in _without(place, list(confinement.denied)):
             yield part, _READ
     for path in _DEVICES:
         yield path, _READ | _WRITE_FILE | (handled & (_TRUNCATE | _IOCTL_DEV))
@@ -177,9 +179,9 @@ def _without(folder: str, closed: list[str]) -> Iterator[str]:
 
 def _allow(fd: int, path: str, access: int) -> None:
     try:
-        # Readable folders may be links; a writable one must be what was checked.
-        is_writing = bool(access & ~_READ) and not path.startswith("/dev/")
-        target = open_place(path) if is_writing else os.open(path, os.O_PATH | os.O_CLOEXEC)
+        # It must be what was checked. Only the system itself replaces its devices.
+        is_device = path.startswith("/dev/")
+        target = os.open(path, os.O_PATH | os.O_CLOEXEC) if is_device else open_place(path)
     except OSError:
         return  # a missing path needs no permission
     try:
