@@ -19,7 +19,7 @@ MAX_ENTRIES: Final = 1_000_000
 
 _SPECIAL: Final = frozenset({".git", ".gitignore", ".ignore"})
 _EXCLUDES_FILE: Final = re.compile(
-    r"^\s*excludesfile\s*=\s*\"?([^\"\n]+)", re.IGNORECASE | re.MULTILINE
+    r"^[ \t]*excludesfile[ \t]*=[ \t]*\"?([^\"\n]+)", re.IGNORECASE | re.MULTILINE
 )
 
 
