@@ -41,6 +41,7 @@ QUICK = Sizes(
     commands=10,
     few_turns=200,
     many_turns=800,
+    files=20_000,
 )
 
 

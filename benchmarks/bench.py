@@ -45,6 +45,7 @@ class Sizes:
     commands_at_once: int = 50
     lines_of_output: int = 2_000
     lines_patched: int = 10_000
+    files: int = 100_000
     few_turns: int = 1_000
     many_turns: int = 10_000
 

@@ -73,14 +73,11 @@ class Talk:
     def ask(self, method: str, params: Mapping[str, object]) -> Timed:
         """Send a request and wait for its answer; earlier messages are discarded."""
         id_ = next(self._ids)
-        data = self._frame(id_, method, params)
-        began = time.perf_counter()
-        self._wire.send(data)
-        mark = b'"id":%d' % id_
-        while True:
-            line = self._next_line()
-            if mark in line:
-                return Timed(line, time.perf_counter() - began)
+        return self._send_until(self._frame(id_, method, params), b'"id":%d' % id_)
+
+    def ask_until(self, method: str, params: Mapping[str, object], mark: bytes) -> Timed:
+        """Send a request, and wait for a message with the mark instead of the answer."""
+        return self._send_until(self._frame(next(self._ids), method, params), mark)
 
     def ask_for_thread(self) -> Timed:
         """Start a thread, and return the timed answer."""
@@ -124,6 +121,14 @@ class Talk:
         took = time.perf_counter() - began
         complete, _, self._pending = received.rpartition(b"\n")
         return Timed(bytes(complete), took)
+
+    def _send_until(self, data: bytes, mark: bytes) -> Timed:
+        began = time.perf_counter()
+        self._wire.send(data)
+        while True:
+            line = self._next_line()
+            if mark in line:
+                return Timed(line, time.perf_counter() - began)
 
     def _frame(self, id_: int, method: str, params: Mapping[str, object]) -> bytes:
         return self._wire.frame(

@@ -49,6 +49,7 @@ TINY = Sizes(
     commands_at_once=3,
     lines_of_output=10,
     lines_patched=100,
+    files=40,
 )
 NAMES = {
     "start": ["start, median", "start, min", "ready, median", "ready, min"],
@@ -83,6 +84,12 @@ NAMES = {
     "clients": ["plain turn through a client, min", "  client's processor per turn"],
     "lists": ["thread/list of all 30, median", "  listed exactly once"],
     "reading": ["resume 3 turns, median", "read 3 turns, median", "  read again, min"],
+    "files": [
+        "search of 40 files, median",
+        "  files found",
+        "first letter in a session, median",
+        "each further letter, median",
+    ],
     "pages": ["a page of 10 threads, best", "a page of 30 threads, best", "  growth"],
     "marathon": ["memory after 10 turns, RSS", "memory after 20 turns, RSS", "  growth"],
 }

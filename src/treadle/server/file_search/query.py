@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from treadle.server.file_search import scores
-from treadle.server.file_search.scores import AFTER_SLASH, FIRST, MATCH, Alignment, Matcher, Text
+from treadle.server.file_search.scores import Alignment, Matcher, Text
 from treadle.server.file_search.text import classes, without_accents, without_case
 
 _WORDS: Final = re.compile(r"(?:\\\s|\S)+")
@@ -58,17 +58,16 @@ class Query:
         return score, sorted(positions)
 
     @property
-    def best_start(self) -> tuple[str, int] | None:
-        """What has the highest possible score if it follows a slash, and that score.
+    def plain_needle(self) -> str | None:
+        """The query, if it is a single word of letters and digits.
 
-        None if the query is not a single word of letters and digits.
+        A path in which it follows a slash has the highest possible score.
         """
         if len(self.words) != 1:
             return None
         needle, match, _, _ = self.words[0]
-        if match is not scores.fuzzy or not (needle.isascii() and needle.isalnum()):
-            return None
-        return needle, len(needle) * (MATCH + AFTER_SLASH) + (FIRST - 1) * AFTER_SLASH
+        is_plain = match is scores.fuzzy and needle.isascii() and needle.isalnum()
+        return needle if is_plain else None
 
 
 def _parse(word: str) -> Word:

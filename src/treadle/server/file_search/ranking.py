@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from treadle.server.file_search.query import Query
+from treadle.server.file_search.scores import highest
 from treadle.server.file_search.walk import Entry
 from treadle.support.concurrency.threads import give_way
 
@@ -31,7 +32,10 @@ class Cancelled(Exception):
 
 
 def best_matches(
-    entries: Sequence[Entry], query: Query, is_cancelled: Callable[[], bool] = lambda: False
+    entries: Sequence[Entry],
+    query: Query,
+    is_cancelled: Callable[[], bool] = lambda: False,
+    narrowing: Narrowing | None = None,
 ) -> list[Match]:
     """Return the best matches, by score and then by path.
 
@@ -40,23 +44,69 @@ def best_matches(
     Raises:
         Cancelled: `is_cancelled` returned true.
     """
-    found: Sequence[Entry] = entries
+    best = _best_starts(entries, query, is_cancelled)
+    if best is None:
+        narrowing = Narrowing() if narrowing is None else narrowing
+        found = narrowing.candidates(entries, query, is_cancelled)
+        best = heapq.nsmallest(LIMIT, _scored(found, query, is_cancelled), key=_rank)
+    return sorted(best, key=lambda match: (-match.score, match.entry.path))
+
+
+class Narrowing:
+    """The files that can match a query while a user adds to it.
+
+    A file that does not match a word matches no longer word that starts with it.
+    """
+
+    def __init__(self) -> None:
+        self._needle = ""
+        self._count = 0
+        self._found: list[Entry] = []
+
+    def candidates(
+        self, entries: Sequence[Entry], query: Query, is_cancelled: Callable[[], bool]
+    ) -> Sequence[Entry]:
+        """Return what the query's filters accept of a list that only grows between calls."""
+        needle = query.plain_needle
+        if needle is None:
+            return _accepted(entries, query, is_cancelled)
+        if not (self._needle and needle.startswith(self._needle)):
+            self._found, self._count = [], 0
+        found = _accepted(self._found, query, is_cancelled)
+        found += _accepted(entries[self._count :], query, is_cancelled)
+        self._needle, self._count, self._found = needle, len(entries), found
+        return found
+
+
+def _accepted(
+    entries: Sequence[Entry], query: Query, is_cancelled: Callable[[], bool]
+) -> list[Entry]:
+    found = list(entries)
     for accepts in query.filters:
         parts = _parts(found, _FILTERED_PART, is_cancelled)
         found = [entry for part in parts for entry in part if accepts(entry.plain)]
-    start = query.best_start
-    if start is not None:
-        needle, highest = start
-        starting = [entry for entry in found if f"/{needle}" in f"/{entry.plain}"]
-        best = _best(starting, query, is_cancelled)
-        if len(best) == LIMIT and all(match.score == highest for match in best):
-            return best
-    return _best(found, query, is_cancelled)
+    return found
 
 
-def _best(entries: Sequence[Entry], query: Query, is_cancelled: Callable[[], bool]) -> list[Match]:
-    best = heapq.nsmallest(LIMIT, _scored(entries, query, is_cancelled), key=_rank)
-    return sorted(best, key=lambda match: (-match.score, match.entry.path))
+def _best_starts(
+    entries: Sequence[Entry], query: Query, is_cancelled: Callable[[], bool]
+) -> list[Match] | None:
+    """Return the best matches if enough have the highest score, which needs no comparison."""
+    needle = query.plain_needle
+    if needle is None:
+        return None
+    name = f"/{needle}"
+    starting = [
+        entry
+        for part in _parts(entries, _FILTERED_PART, is_cancelled)
+        for entry in part
+        if name in entry.plain or entry.plain.startswith(needle)
+    ]
+    if len(starting) < LIMIT:
+        return None
+    shortest = heapq.nsmallest(LIMIT, starting, key=lambda entry: (len(entry.path), entry.path))
+    best = list(_scored(shortest, query, is_cancelled))
+    return best if all(match.score == highest(needle) for match in best) else None
 
 
 def _scored(

@@ -87,6 +87,11 @@ def fuzzy(text: Text, needle: str) -> Alignment | None:
     return best[1], positions[::-1]
 
 
+def highest(needle: str) -> int:
+    """Return the score of a path in which a needle follows a slash: no other score is higher."""
+    return len(needle) * (MATCH + AFTER_SLASH) + (FIRST - 1) * AFTER_SLASH
+
+
 def substring(text: Text, needle: str) -> Alignment | None:
     """Align a needle without gaps, where its first character is worth most."""
     best, start = -1, -1

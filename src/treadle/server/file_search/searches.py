@@ -11,7 +11,7 @@ from typing import Final
 
 from treadle.protocol.fuzzy_file_search import FuzzyFileSearchResult
 from treadle.server.file_search.query import Query
-from treadle.server.file_search.ranking import Cancelled, Match, best_matches
+from treadle.server.file_search.ranking import Cancelled, Match, Narrowing, best_matches
 from treadle.server.file_search.walk import Entry, Walk
 from treadle.support.concurrency.workers import Workers
 
@@ -65,6 +65,7 @@ class SearchSession:
         self._has_news = asyncio.Event()
         self._is_over = Event()
         self._walk = Walk(roots, self._is_over.is_set)
+        self._narrowing = Narrowing()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -120,7 +121,9 @@ class SearchSession:
 
         try:
             entries = self._walk.entries
-            return await self._workers.run(_matches, entries[:], query, is_cancelled)
+            return await self._workers.run(
+                _matches, entries[:], query, is_cancelled, self._narrowing
+            )
         except Cancelled:
             return None
 
@@ -154,6 +157,11 @@ def _search(query: str, roots: Sequence[str], is_over: Event) -> list[FuzzyFileS
         return []
 
 
-def _matches(entries: Sequence[Entry], query: str, is_cancelled: Callable[[], bool]) -> list[Match]:
+def _matches(
+    entries: Sequence[Entry],
+    query: str,
+    is_cancelled: Callable[[], bool],
+    narrowing: Narrowing | None = None,
+) -> list[Match]:
     # In this thread, because compiling a long query takes a while.
-    return best_matches(entries, Query(query), is_cancelled)
+    return best_matches(entries, Query(query), is_cancelled, narrowing)

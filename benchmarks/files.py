@@ -1,0 +1,67 @@
+"""Measures of the search for files by name: once, and while a user types."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from benchmarks.bench import Bench, each
+from benchmarks.programs import NEWER
+from benchmarks.report import Row, Target, Unit
+from benchmarks.servers import ServerFailed
+from benchmarks.talk import Talk, talking
+
+_WORDS: Final = ("account", "billing", "cache", "dashboard", "editor", "filter", "gateway")
+_KINDS: Final = ("controller", "model", "view", "test", "helper")
+_QUERY: Final = "editorview"
+_SESSION: Final = "typing"
+_COMPLETED: Final = b'"fuzzyFileSearch/sessionCompleted"'
+
+
+def files(bench: Bench) -> list[Row]:
+    """Measure a search of a tree, and each letter of a query in a session."""
+    once, first, letters = bench.samples(), bench.samples(), bench.samples()
+    found = bench.samples()
+    total = bench.sizes.files
+    # The homes can be in a folder that git ignores.
+    with tempfile.TemporaryDirectory(prefix="bench-tree-") as root:
+        _make_tree(Path(root), total)
+        for program in bench.turns(bench.sizes.rounds):
+            with talking(program, bench.homes) as talk:
+                answer = talk.ask("fuzzyFileSearch", {"query": _QUERY, "roots": [root]})
+                once[program.name].append(answer.seconds * 1e3)
+                found[program.name].append(len(answer.result()["files"]))
+                begun, *others = _type(talk, root)
+                first[program.name].append(begun * 1e3)
+                letters[program.name].append(median(others) * 1e3)
+    target = Target(at_most={NEWER: 1.0})
+    return [
+        Row(f"search of {total:,} files, median", Unit.MILLISECONDS, each(median, once), target),
+        Row("  files found", Unit.COUNT, each(min, found)),
+        Row("first letter in a session, median", Unit.MILLISECONDS, each(median, first)),
+        Row("each further letter, median", Unit.MILLISECONDS, each(median, letters), target),
+    ]
+
+
+def _type(talk: Talk, root: str) -> Iterator[float]:
+    talk.ask("fuzzyFileSearch/sessionStart", {"sessionId": _SESSION, "roots": [root]}).result()
+    for end in range(1, len(_QUERY) + 1):
+        params = {"sessionId": _SESSION, "query": _QUERY[:end]}
+        yield talk.ask_until("fuzzyFileSearch/sessionUpdate", params, _COMPLETED).seconds
+
+
+def _make_tree(root: Path, total: int) -> None:
+    made = 0
+    for number, (area, part) in enumerate(product(_WORDS * total, _WORDS)):
+        folder = root / area / f"{part}{number}"
+        folder.mkdir(parents=True)
+        for word, kind in product(_WORDS, _KINDS):
+            if made == total:
+                return
+            (folder / f"{word}_{kind}.py").touch()
+            made += 1
+    raise ServerFailed(f"the tree has {made} of {total} files")
