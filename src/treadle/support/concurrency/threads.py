@@ -8,6 +8,10 @@ import time
 from typing import Final
 
 _PAUSE_SECONDS: Final = 0.0001
+_WORK_SECONDS: Final = 0.001
+"""How long a worker computes, at least, between two pauses."""
+
+_paused = threading.local()
 
 
 def give_way() -> None:
@@ -16,10 +20,13 @@ def give_way() -> None:
     A computing thread keeps the interpreter for five milliseconds each time that another one
     requests it, which an event loop does several times for each request.
     """
+    if time.monotonic() - getattr(_paused, "at", 0.0) < _WORK_SECONDS:
+        return
     if threading.current_thread() is threading.main_thread() or _is_loop_thread():
         return
     # Longer than zero: after `sleep(0)` this thread would get it back before the other wakes.
     time.sleep(_PAUSE_SECONDS)
+    _paused.at = time.monotonic()
 
 
 def _is_loop_thread() -> bool:
