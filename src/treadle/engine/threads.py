@@ -241,8 +241,9 @@ class Threads:
         """Stop every active turn, or suspend it for the next server."""
         from treadle.engine.stored.suspension import stop_or_suspend
 
+        waiting = self.stored.only_waiting()
         for thread in self._loaded.values():
-            stop_or_suspend(thread.state, self.stored.is_waiting)
+            stop_or_suspend(thread.state, is_waiting=thread.id in waiting)
 
     async def close(self) -> None:
         """End every turn and release all resources."""

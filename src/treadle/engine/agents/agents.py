@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Struct
@@ -41,8 +41,12 @@ if TYPE_CHECKING:
     from treadle.engine.thread import LoadedThread
     from treadle.engine.threads import Threads
     from treadle.engine.turn import ActiveTurn
+    from treadle.store.stored_thread import ThreadMeta
 
 logger = logging.getLogger(__name__)
+
+MAX_LINE: Final = 64
+"""How many stored threads are read to find out whether an agent descends from a thread."""
 
 
 class AgentRefused(Exception):
@@ -314,27 +318,46 @@ class Agents:
         thread.usage.charge_parent(meters)
 
     async def _find_stored(self, parent: LoadedThread, child_id: str) -> SubAgent | None:
-        """Find a child that was not used since the server started."""
-        try:
-            meta = await self._threads.stored.read_meta(child_id)
-        except StoreError:
-            return None
-        owner = parent
-        if meta.parent_thread_id != parent.id:
-            # It may be a grandchild: then its parent is a descendant too.
-            above = meta.parent_thread_id and await self.find(parent, meta.parent_thread_id)
-            between = self._threads.find(above.id) if above else None
-            if between is None:
+        """Find a descendant that was not used since the server started.
+
+        Those between it and the parent are found first: the parent may not know them either.
+        """
+        line: list[ThreadMeta] = []
+        above: str | None = child_id
+        while above != parent.id and above not in self._children:
+            if above is None or len(line) >= max(MAX_LINE, parent.settings.agents.max_depth):
                 return None
-            owner = between
-        child = SubAgent(child_id, owner.id, meta.agent_nickname or "", owner.settings)
+            try:
+                line.append(await self._threads.stored.read_meta(above))
+            except StoreError:
+                return None
+            above = line[-1].parent_thread_id
+        owner: LoadedThread | None = parent
+        child: SubAgent | None = None
+        for meta in reversed(line):
+            if meta.parent_thread_id != parent.id:
+                owner = self._threads.find(meta.parent_thread_id or "")
+            if owner is None:
+                return None
+            # Another call may have found it meanwhile.
+            child = self._children.get(meta.id) or await self._find_below(owner, meta)
+            if child is None or not self._is_below(child, parent.id):
+                return None
+        return child
+
+    async def _find_below(self, owner: LoadedThread, meta: ThreadMeta) -> SubAgent | None:
+        """Find a stored child of a loaded thread."""
+        known = self._children.get(owner.id)
+        if meta.id == owner.id or (known is not None and self._is_below(known, meta.id)):
+            return None  # only a damaged or foreign file names a descendant as its parent
+        child = SubAgent(meta.id, owner.id, meta.agent_nickname or "", owner.settings)
         child.settings = settings_for(owner.settings, None, meta.model, meta.reasoning_effort)
-        if child_id in owner.closed_agents:
+        if meta.id in owner.closed_agents:
             child.is_open, child.state = False, SHUTDOWN
             self._add(owner, child)
             return child
         try:
-            thread = self._threads.find(child_id) or await self._load(child)
+            thread = self._threads.find(meta.id) or await self._load(child)
         except AgentRefused:
             return None
         is_busy = thread.turn is not None

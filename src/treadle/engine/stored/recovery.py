@@ -161,7 +161,7 @@ def calls_to_repeat(stored: StoredThread, is_waiting: Callable[[str], bool]) -> 
 
     Calls that were running are not repeated: they may have had effects.
     """
-    requesting = {request.call_id for request in _open_requests(stored).values()}
+    requesting = _requesting_calls(stored)
     return [
         call
         for call in _unfinished_calls(stored)
@@ -169,10 +169,21 @@ def calls_to_repeat(stored: StoredThread, is_waiting: Callable[[str], bool]) -> 
     ]
 
 
-def agents_waited_for(stored: StoredThread) -> list[str]:
-    """Return the sub-agents that a thread was waiting for when its server ended."""
+def has_open_call(stored: StoredThread) -> bool:
+    """Whether a call of the thread itself, not of a sub-agent, waited for an answer."""
+    requesting = _requesting_calls(stored)
+    return any(call.id in requesting for call in _unfinished_calls(stored))
+
+
+def agents_waited_for(stored: StoredThread) -> Sequence[str]:
+    """Return the sub-agents that a thread was waiting for when its server ended, each once."""
     calls = _unfinished_calls(stored)
-    return [id_ for call in calls for id_ in _agents_waited_for(call, stored.meta.id)]
+    ids = (id_ for call in calls for id_ in _agents_waited_for(call, stored.meta.id))
+    return list(dict.fromkeys(ids))
+
+
+def _requesting_calls(stored: StoredThread) -> set[str | None]:
+    return {request.call_id for request in _open_requests(stored).values()}
 
 
 def _open_requests(stored: StoredThread) -> dict[str, RequestOpened]:
@@ -193,7 +204,7 @@ def _agents_waited_for(call: ToolCall, thread_id: str) -> Sequence[str]:
     if call.name != WAIT:
         return ()
     try:
-        targets = read_arguments(call, WaitArguments).targets
+        targets = read_arguments(call, WaitArguments).distinct_targets()
     except ToolRefused:
         return ()
     # Ids grow with time, and a sub-agent is younger than its parent: this excludes cycles.

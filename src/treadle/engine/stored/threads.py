@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 MAX_READS: Final = 3
 """How often a growing thread is read in a worker before the event loop reads the rest."""
+MAX_AGENTS: Final = 1000
+"""How many sub-agents are read to find out what a thread waits for."""
 
 
 class StoredThreads:
@@ -134,32 +137,48 @@ class StoredThreads:
             add_accepted_input(stored)
         return stored
 
-    def is_waiting(self, thread_id: str) -> bool:
-        """Whether a thread in memory only waits for answers, so that it can be suspended."""
-        loaded = self._loaded.get(thread_id)
-        if loaded is None:
-            return False
-        from treadle.engine.stored.suspension import is_only_waiting
+    def only_waiting(self) -> set[str]:
+        """Return the threads in memory that only wait for answers, so they can be suspended."""
+        from treadle.engine.stored.suspension import only_waiting
 
-        return is_only_waiting(loaded.state, self.is_waiting)
+        return only_waiting(thread.state for thread in self._loaded.values())
 
     async def find_waiting_agents(self, stored: StoredThread) -> Callable[[str], bool]:
-        """Return a function that says whether a sub-agent of the thread waits for answers."""
-        from treadle.engine.stored.recovery import agents_waited_for
+        """Return a function that says whether a sub-agent of the thread waits for answers.
 
-        known = {id_: await self._was_waiting(id_) for id_ in agents_waited_for(stored)}
-        return lambda id_: known.get(id_, False)
+        Each sub-agent is read once, however many calls wait for it, and at most `MAX_AGENTS` are.
+        """
+        from treadle.engine.stored.recovery import agents_waited_for, has_open_call
 
-    async def _was_waiting(self, thread_id: str) -> bool:
-        if thread_id in self._loaded:
-            return self.is_waiting(thread_id)
-        from treadle.engine.stored.recovery import calls_to_repeat
-
-        try:
-            stored = await self._store.run(partial(self._store.read, thread_id))
-        except StoreError:
-            return False
-        return bool(calls_to_repeat(stored, await self.find_waiting_agents(stored)))
+        waiting = self.only_waiting() if self._loaded else set[str]()
+        waiters: defaultdict[str, list[str]] = defaultdict(list)
+        seen = dict.fromkeys(agents_waited_for(stored))
+        unread = deque(seen)
+        found: list[str] = []
+        for _ in range(MAX_AGENTS):
+            if not unread:
+                break
+            id_ = unread.popleft()
+            if id_ in self._loaded:
+                found += [id_] if id_ in waiting else []
+                continue
+            try:
+                agent = await self._store.run(partial(self._store.read, id_))
+            except StoreError:
+                continue
+            if has_open_call(agent):
+                found.append(id_)
+            for target in agents_waited_for(agent):
+                waiters[target].append(id_)
+                if target not in seen:
+                    seen[target] = None
+                    unread.append(target)
+        known = set(found)
+        while found:
+            above = [id_ for id_ in waiters[found.pop()] if id_ not in known]
+            known.update(above)
+            found += above
+        return known.__contains__
 
     async def roll_back(
         self,

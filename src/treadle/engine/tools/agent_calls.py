@@ -27,6 +27,8 @@ from treadle.protocol.item import (
 )
 
 WAIT: Final = "wait_agent"
+MAX_TARGETS: Final = 1000
+"""Each that is not known is looked for in the store."""
 
 
 class TaskPart(Struct):
@@ -91,6 +93,19 @@ class WaitArguments(Struct):
 
     targets: list[str]
     timeout_ms: float | None = None
+
+    def distinct_targets(self) -> Sequence[str]:
+        """The agents to wait for, each once.
+
+        Raises:
+            ToolRefused: there is none, or there are too many.
+        """
+        if not self.targets:
+            raise ToolRefused("targets must not be empty")
+        targets = list(dict.fromkeys(self.targets))
+        if len(targets) > MAX_TARGETS:
+            raise ToolRefused(f"targets must be at most {MAX_TARGETS}")
+        return targets
 
 
 class ResumeArguments(Struct):

@@ -45,8 +45,6 @@ R = TypeVar("R")
 DEFAULT_WAIT_MS: Final = 30_000
 MIN_WAIT_MS: Final = 10_000
 MAX_WAIT_MS: Final = 3_600_000
-MAX_TARGETS: Final = 1000
-"""Each that is not known is looked for in the store."""
 
 _TEXT: Final[JsonValue] = {"type": "string"}
 _INPUT: Final[dict[str, JsonValue]] = {
@@ -229,19 +227,13 @@ class WaitAgent(_AgentTool):
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """Wait, and return the agents that have finished."""
         arguments = read_arguments(call, WaitArguments)
-        if not arguments.targets:
-            raise ToolRefused("targets must not be empty")
-        if len(arguments.targets) > MAX_TARGETS:
-            raise ToolRefused(f"targets must be at most {MAX_TARGETS}")
+        targets = arguments.distinct_targets()
         limit = max(MIN_WAIT_MS, min(MAX_WAIT_MS, arguments.timeout_ms or DEFAULT_WAIT_MS))
-        with AgentActivity("wait", call, turn, arguments.targets) as activity:
-            agents = {
-                target: await self._agents.find(self._thread, target)
-                for target in arguments.targets
-            }
+        with AgentActivity("wait", call, turn, targets) as activity:
+            agents = {target: await self._agents.find(self._thread, target) for target in targets}
             children = [child for child in agents.values() if child is not None]
             if len(children) == len(agents):
-                turn.waits[call.id] = arguments.targets
+                turn.waits[call.id] = targets
                 await self._agents.wait(turn, children, limit / 1000)
             states = {id_: child.state if child else NOT_FOUND for id_, child in agents.items()}
             is_bad = any(state.status in ("errored", "notFound") for state in states.values())
