@@ -104,8 +104,9 @@ class ThreadState:
         return replace(self.settings, **turn.changes) if turn.changes else self.settings
 
     def set_settings(self, settings: RunSettings) -> None:
-        """Set the settings of later turns."""
+        """Set the settings of later turns; the thread's folder is theirs."""
         self.settings = settings
+        self.update_meta(cwd=settings.cwd)
 
     def set_turn(self, turn: ActiveTurn | None) -> None:
         """Set or clear the active turn."""

@@ -278,6 +278,44 @@ async def test_an_ephemeral_thread_leaves_nothing_behind(stage: Stage) -> None:
     ]
 
 
+async def test_lists_and_reads_agree_on_the_folder_after_a_turn_changed_it(stage: Stage) -> None:
+    """The folder of a session is the one of its last turn, loaded or not."""
+    client = await stage.client()
+    before, after = str(stage.workspace), str(stage.home)
+    thread_id = await client.start(cwd=before)
+    await client.run(thread_id)
+
+    async def folders() -> list[JsonValue]:
+        found = [
+            [each["cwd"] for each in (await client.request("thread/list", {"cwd": cwd}))["data"]]
+            for cwd in (before, after)
+        ]
+        plain = await client.request("thread/read", {"threadId": thread_id})
+        return [*found, plain["thread"]["cwd"], (await client.read(thread_id))["cwd"]]
+
+    async def all_folders() -> list[JsonValue]:
+        nonlocal client
+        loaded = await folders()
+        await stage.close()
+        for part in stage.home.glob("treadle.sqlite*"):
+            part.unlink()
+        await stage.restart()
+        client = await stage.client()
+        stored = await folders()
+        await client.request("thread/resume", {"threadId": thread_id})
+        return [loaded, stored, await folders()]
+
+    assert await all_folders() == [[[before], [], before, before]] * 3
+    await client.run(thread_id, cwd=after)
+    assert await all_folders() == [[[], [after], after, after]] * 3
+    await client.request("thread/settings/update", {"threadId": thread_id, "cwd": before})
+    assert await all_folders() == [[[before], [], before, before]] * 3
+    await client.request("thread/unsubscribe", {"threadId": thread_id})
+    await client.request("thread/resume", {"threadId": thread_id, "cwd": after})
+    await client.run(thread_id)
+    assert await all_folders() == [[[], [after], after, after]] * 3
+
+
 async def test_threads_are_listed_in_pages_in_either_order(stage: Stage) -> None:
     client = await stage.client()
     ids = [await client.start(cwd=str(stage.workspace)) for _ in range(3)]

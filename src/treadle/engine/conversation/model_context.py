@@ -249,6 +249,7 @@ class ModelContext:
         """Record the turn's settings; describe them to the model once and after a change."""
         context = turn_context(self._state.settings_of(turn), turn)
         self._state.log.record(context)
+        self._state.update_meta(cwd=context.cwd)  # a resumed thread may continue in another one
         now, before = shown_context(context), self._last_context
         self._last_context = now
         if before is not None and before.model != now.model:

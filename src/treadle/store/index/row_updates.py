@@ -11,7 +11,13 @@ from treadle.protocol import notifications as n
 from treadle.protocol.item import ItemCompletedNotification, UserMessageThreadItem
 from treadle.store.index.index import Row
 from treadle.store.journal import Entry, Event
-from treadle.store.records import InputQueued, MetadataChanged, Named, TurnContext
+from treadle.store.records import (
+    InputQueued,
+    MetadataChanged,
+    Named,
+    SettingsChanged,
+    TurnContext,
+)
 from treadle.store.rollout.replay import preview, preview_of
 from treadle.store.stored_thread import MAX_PREVIEW_CHARACTERS, ThreadMeta
 
@@ -30,6 +36,8 @@ def followed(row: Row, entry: Entry) -> Row:
             return _with_words(row, preview_of(content)) if content else row
         case TurnContext():
             return _with_settings(row, entry)
+        case SettingsChanged(settings=settings):
+            return _with_settings(row, settings)
         case Named(name=name):
             return changed_row(row, name=name)
         case MetadataChanged(git_info=git_info):

@@ -11,7 +11,7 @@ from treadle.protocol.base import JsonValue
 from treadle.protocol.item import ItemCompletedNotification, ThreadItem, UserMessageThreadItem
 from treadle.store.index.index import Row
 from treadle.store.journal import ThreadCorrupt
-from treadle.store.records import InputQueued, MetadataChanged, Named, TurnContext
+from treadle.store.records import InputQueued, MetadataChanged, Named, SettingsChanged, TurnContext
 from treadle.store.rollout.foreign.items import read_item, read_legacy
 from treadle.store.rollout.foreign.settings import read_turn_context
 from treadle.store.rollout.format import (
@@ -35,6 +35,7 @@ _MESSAGES: Final = (
     b'"record":"input"',
 )
 _CONTEXT: Final = b'"turn_context"'
+_SETTINGS: Final = b'"record":"settingsGiven"'
 _STARTED: Final = b'"task_started"'
 _GIT: Final = b'"record":"metadata"'
 _NAMED: Final = b'"record":"named"'
@@ -119,9 +120,14 @@ class _Summary:
         return None
 
     def _settings(self) -> TurnContext | None:
-        line = self._last(_CONTEXT, lambda line: line.type == "turn_context")
-        if line is None:
+        found = self._last_at(_CONTEXT, lambda line: line.type == "turn_context")
+        changed = self._last_at(_SETTINGS, lambda line: isinstance(line.treadle, SettingsChanged))
+        if changed is not None and (found is None or changed[1] > found[1]):
+            mark = changed[0].treadle
+            return mark.settings if isinstance(mark, SettingsChanged) else None
+        if found is None:
             return None
+        line = found[0]
         if isinstance(line.treadle, TurnContext):
             return line.treadle
         provider = self._meta.model_provider
@@ -133,11 +139,18 @@ class _Summary:
         return (parse_time(line.timestamp) if line is not None else None) or default
 
     def _last(self, word: bytes, is_it: Callable[[RolloutLine], bool]) -> RolloutLine | None:
+        found = self._last_at(word, is_it)
+        return None if found is None else found[0]
+
+    def _last_at(
+        self, word: bytes, is_it: Callable[[RolloutLine], bool]
+    ) -> tuple[RolloutLine, int] | None:
+        """Return the last line with this word that is wanted, and its start."""
         end, least = self._size, max(0, self._size - MAX_TAIL_BYTES)
         while (at := self._file.rfind(word, least, end)) >= 0:
             line, end = self._line_at(at)
             if line is not None and is_it(line):
-                return line
+                return line, end
         return None
 
     def _line_at(self, at: int) -> tuple[RolloutLine | None, int]:

@@ -136,12 +136,13 @@ class Replay:
         return stored
 
     def _final_meta(self) -> ThreadMeta:
-        meta, settings = self._stored.meta, self._stored.settings
+        stored = self._stored
+        meta, settings = stored.meta, stored.pending_settings or stored.settings
         updated = parse_time(self._time)
         starts = [turn.started_at for turn in self._timeline.turns if turn.started_at is not None]
         return msgspec.structs.replace(
             meta,
-            preview=(meta.preview or _preview(self._stored))[:MAX_PREVIEW_CHARACTERS],
+            preview=(meta.preview or _preview(stored))[:MAX_PREVIEW_CHARACTERS],
             updated_at=meta.updated_at if updated is None else updated // 1000,
             recency_at=starts[-1] if starts else meta.created_at,
             model=settings.model if settings else meta.model,
