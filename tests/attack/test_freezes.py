@@ -320,8 +320,9 @@ async def test_a_folder_that_does_not_fit_into_an_answer_is_refused(
 async def test_other_clients_are_served_while_an_input_file_is_read(
     stage: Stage, part: str
 ) -> None:
-    path = stage.workspace / "x"
-    path.write_text("x")
+    path = stage.workspace / ".agents" / "skills" / "x" / "SKILL.md"
+    path.parent.mkdir(parents=True)
+    path.write_text("---\nname: x\ndescription: x\n---\n")
     client = await stage.client()
     thread_id = await client.start(cwd=str(stage.workspace))
     input_item: JsonValue = {"type": part, "path": str(path)} | (

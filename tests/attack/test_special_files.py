@@ -101,13 +101,12 @@ async def test_view_image_does_not_read_a_replacement_of_a_checked_file(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("part", ["localImage", "localAudio", "skill"])
+@pytest.mark.parametrize("part", ["localImage", "localAudio"])
 async def test_input_that_does_not_name_a_regular_file_is_refused(
     stage: Stage, place: Path, kind: str, part: str
 ) -> None:
     client, thread_id = await writer(stage)
-    named: JsonValue = {"type": part, "path": str(place / kind)}
-    user_input = {**named, "name": "x"} if part == "skill" else named
+    user_input: JsonValue = {"type": part, "path": str(place / kind)}
 
     refusal = await client.refusal("turn/start", {"threadId": thread_id, "input": [user_input]})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from tests.harness.model_server import Reply, completed, created, done, says
 from tests.harness.threads import (
@@ -56,8 +57,7 @@ async def test_raw_events_reach_threads_that_requested_them(stage: Stage) -> Non
 async def test_a_skill_is_shown_to_the_model_before_the_message_that_names_it(
     stage: Stage,
 ) -> None:
-    skill = stage.workspace / "SKILL.md"
-    skill.write_text("Do it well.", "utf-8")
+    skill = write_skill(stage.home / "skills" / "well", "Do it well.")
     client = await stage.client()
     input_ = [{"type": "skill", "name": "well", "path": str(skill)}, text_input("use $well")]
     await client.run(await client.start(), input=input_)
@@ -66,6 +66,39 @@ async def test_a_skill_is_shown_to_the_model_before_the_message_that_names_it(
     assert [role for role, _ in conversation] == ["user", "user"]
     assert "Do it well." in conversation[0][1]
     assert conversation[1] == ("user", "use $well")
+
+
+async def test_only_enabled_skills_are_injected(stage: Stage) -> None:
+    """Upstream: an unknown or disabled skill is left out, and the turn runs without it."""
+    disabled = write_skill(stage.home / "skills" / "off", "DISABLED")
+    enabled = write_skill(stage.workspace / ".agents" / "skills" / "on", "ENABLED")
+    link = stage.workspace / "link"
+    link.symlink_to(enabled.parent)
+    plain = stage.workspace / "notes.txt"
+    plain.write_text("PLAIN", "utf-8")
+    client = await stage.client()
+    await client.request("skills/config/write", {"path": str(disabled), "enabled": False})
+    thread_id = await client.start()
+    paths = [disabled, plain, "/etc/hostname", "relative", "a\0b", link / "SKILL.md"]
+    input_ = [{"type": "skill", "name": "x", "path": str(path)} for path in paths]
+    # The folder of the turn has one skill more than that of the thread.
+    await client.run(thread_id, input=[*input_, text_input("go")], cwd=str(stage.workspace))
+    turn_id = await client.start_turn(thread_id, input=[*input_[:2], text_input("again")])
+    await client.end_of(turn_id)
+
+    first, second = (asked.conversation() for asked in stage.model.requests)
+    (injected,) = [text for _, text in first if "<skill>" in text]
+    assert injected.startswith(f"<skill>\n<name>x</name>\n<path>{link}/SKILL.md</path>\n")
+    assert injected.endswith("\nENABLED\n</skill>")
+    assert first[-1] == ("user", "go")
+    assert [text for _, text in second[len(first) + 1 :]] == ["again"]
+
+
+def write_skill(folder: Path, body: str) -> Path:
+    folder.mkdir(parents=True)
+    path = folder / "SKILL.md"
+    path.write_text(f"---\nname: {folder.name}\ndescription: x\n---\n{body}", "utf-8")
+    return path
 
 
 async def test_context_that_a_client_adds_reaches_the_model_when_it_changes(stage: Stage) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -30,6 +31,8 @@ from treadle.support.concurrency.workers import Workers
 from treadle.support.files.reading import FileTooLarge, read_regular
 from treadle.support.ids import uuid7
 from treadle.support.text.base64_chunks import encode_base64
+
+logger = logging.getLogger(__name__)
 
 MAX_FILE_BYTES: Final = 32 * 1024 * 1024
 """The maximum total size of the files of one input."""
@@ -58,10 +61,13 @@ async def read_files(
     content: Sequence[UserInput],
     workers: Workers,
     may_read: Callable[[str], bool] | None = None,
+    *,
+    skills: Callable[[], Collection[str]],
 ) -> InputFiles:
     """Read the files that an input names, in a worker thread.
 
-    If the model chose the files, `may_read` says which its commands may read.
+    If the model chose the files, `may_read` says which its commands may read. `skills` returns the
+    files of the enabled skills; any other file that is named as a skill is left out.
 
     Raises:
         NotReadable: commands may not read a file.
@@ -69,7 +75,7 @@ async def read_files(
     """
     if not any(isinstance(part, FileUserInput) for part in content):
         return {}
-    return await workers.run(_read_files, content, may_read)
+    return await workers.run(_read_files, content, may_read, skills)
 
 
 def to_model_items(content: Sequence[UserInput], files: InputFiles) -> list[ModelItem]:
@@ -95,8 +101,9 @@ def to_model_items(content: Sequence[UserInput], files: InputFiles) -> list[Mode
             case LocalAudioUserInput():
                 parts.append({"type": "input_audio", "audio_url": files[position]})
             case SkillUserInput():
-                text = instructions.skill(part.name, part.path, files[position])
-                skills.append(message("user", text))
+                if position in files:
+                    text = instructions.skill(part.name, part.path, files[position])
+                    skills.append(message("user", text))
             case _:
                 pass  # the text already contains what a mention refers to
     if parts:
@@ -151,11 +158,19 @@ def _labelled(path: str, image: JsonValue) -> list[JsonValue]:
     ]
 
 
-def _read_files(content: Sequence[UserInput], may_read: Callable[[str], bool] | None) -> InputFiles:
+def _read_files(
+    content: Sequence[UserInput],
+    may_read: Callable[[str], bool] | None,
+    skills: Callable[[], Collection[str]],
+) -> InputFiles:
     files: dict[int, str] = {}
     remaining = MAX_FILE_BYTES
+    enabled = skills() if any(isinstance(part, SkillUserInput) for part in content) else ()
     for position, part in enumerate(content):
         if not isinstance(part, FileUserInput):
+            continue
+        if isinstance(part, SkillUserInput) and _real_path(part.path) not in enabled:
+            logger.warning("unknown or disabled skill left out", extra={"path": part.path})
             continue
         data = _read(part.path, f"input[{position}].path", remaining, may_read)
         remaining -= len(data)
@@ -167,6 +182,13 @@ def _read_files(content: Sequence[UserInput], may_read: Callable[[str], bool] | 
             case LocalAudioUserInput():
                 files[position] = _data_url(part.path, data, "audio/wav")
     return files
+
+
+def _real_path(path: str) -> str | None:
+    try:
+        return str(Path(path).resolve())
+    except (OSError, RuntimeError, ValueError):
+        return None  # a loop of links, or no path at all
 
 
 def _data_url(path: str, data: bytes, fallback: str) -> str:

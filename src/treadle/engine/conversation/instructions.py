@@ -163,12 +163,11 @@ NO_SKILLS: Final = "<skills_instructions>\nNo skills are available.\n</skills_in
 
 
 def skills(known: Sequence[SkillMetadata]) -> str | None:
-    """List the enabled skills for the model; `None` if there are none."""
+    """List the skills for the model; `None` if there are none."""
     entries = [
         f"- {_escape(each.name)}: {_escape(each.description[:MAX_SKILL_CHARACTERS])} "
         f"(file: {_escape(each.path)})"
         for each in known
-        if each.enabled
     ]
     if not entries:
         return None

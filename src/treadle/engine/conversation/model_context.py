@@ -41,6 +41,7 @@ from treadle.support.ids import uuid7
 if TYPE_CHECKING:
     from treadle.engine.conversation.messages import ClientMessages
     from treadle.engine.state import LoadedState, ThreadState
+    from treadle.protocol.skill import SkillMetadata
 
 
 MAX_HISTORY_BYTES: Final = 64 * 1024 * 1024
@@ -292,13 +293,24 @@ class ModelContext:
         return self._state.services.boundary.may_read(settings.sandbox, settings.cwd)
 
     def _read_folder(self, cwd: str, may_read: Callable[[str], bool]) -> _Folder:
-        services = self._state.services
-        docs = read_project_docs(Path(cwd), may_read=may_read, home=services.home)
+        docs = read_project_docs(Path(cwd), may_read=may_read, home=self._state.services.home)
+        return _Folder(cwd, instructions.skills(self._enabled_skills(cwd, may_read)), docs)
+
+    def _enabled_skills(self, cwd: str, may_read: Callable[[str], bool]) -> list[SkillMetadata]:
         # The skills of a project may be links, like its AGENTS.md; all others are the user's.
-        skills = [
-            skill for skill in services.skills(cwd) if skill.scope != "repo" or may_read(skill.path)
+        return [
+            skill
+            for skill in self._state.services.skills(cwd)
+            if skill.enabled and (skill.scope != "repo" or may_read(skill.path))
         ]
-        return _Folder(cwd, instructions.skills(skills), docs)
+
+    def skill_files(self, cwd: str | None = None) -> set[str]:
+        """Return the files of the enabled skills of a folder; reads them, so call it in a worker.
+
+        The default is the folder of the thread.
+        """
+        cwd = cwd or self._state.settings.cwd
+        return {skill.path for skill in self._enabled_skills(cwd, self._may_read())}
 
     def _last_folder(self) -> _Folder:
         """Return the folder's instructions as last read."""

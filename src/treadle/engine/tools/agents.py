@@ -97,7 +97,8 @@ class _AgentTool:
         """
         may_read = self._thread.approvals.confinement(turn).may_read
         try:
-            return await read_files(inputs, self._thread.services.file_workers, may_read)
+            workers, skills = self._thread.services.file_workers, self._thread.context.skill_files
+            return await read_files(inputs, workers, may_read, skills=skills)
         except NotReadable as error:
             raise ToolRefused(f"the sandbox does not allow reading `{error.filename}`") from error
         except InvalidInput as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from treadle.connection.context import Context
 from treadle.connection.router import Router
 from treadle.engine.conversation.input import read_files
@@ -38,7 +40,9 @@ async def turn_start(ctx: Context[ClientSession], params: TurnStartParams) -> Tu
     configuration = ctx.session.server.configuration
     check_turn(configuration, params)
     profile = turn_profile(configuration, params, thread.settings.cwd)
-    files = await read_files(params.input, ctx.session.server.threads.services.file_workers)
+    workers = ctx.session.server.threads.services.file_workers
+    skills = partial(thread.context.skill_files, params.cwd)
+    files = await read_files(params.input, workers, skills=skills)
     accepted = thread.begin_turn(params, profile, files=files)
     await input_stored(thread, accepted)
     ctx.after_reply(accepted.start)
@@ -51,7 +55,8 @@ async def turn_steer(ctx: Context[ClientSession], params: TurnSteerParams) -> Tu
     check_count(params.input, "input", MAX_PARTS)
     check_texts(params)
     thread = ctx.session.server.threads.get(params.thread_id)
-    files = await read_files(params.input, ctx.session.server.threads.services.file_workers)
+    workers = ctx.session.server.threads.services.file_workers
+    files = await read_files(params.input, workers, skills=thread.context.skill_files)
     turn_id = thread.steer(params, files=files)
     await input_stored(thread)
     return TurnSteerResponse(turn_id)
