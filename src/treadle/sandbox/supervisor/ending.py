@@ -35,7 +35,7 @@ _BATCH = 1024
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def contain() -> bool:
+def _enter_domain() -> bool:
     """Enter a Landlock domain out of which neither this process nor its children can signal.
 
     Returns False where Linux is older than 6.12, or does not enforce it.
@@ -67,11 +67,15 @@ class Descendants:
 
     def __init__(self) -> None:
         # Whether all processes that the guard may signal are among these.
-        self.are_contained = False
+        self._are_contained = False
         self._is_behind = False
         self.wakeups, self._writer = os.pipe()
         os.set_blocking(self.wakeups, False)
         os.set_blocking(self._writer, False)
+
+    def contain(self) -> None:
+        """Let this process and the descendants signal each other only, where Linux can."""
+        self._are_contained = _enter_domain()
 
     def watch(self) -> None:
         """Write the numbers of signals to `wakeups`."""
@@ -108,7 +112,7 @@ class Descendants:
 
         `known`: they are looked through only if they are still the same.
         """
-        if self.are_contained:
+        if self._are_contained:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGKILL)
             return []
@@ -141,7 +145,7 @@ class Descendants:
                 break
             rounds += 1
             is_growing = rounds > _PATIENT_ROUNDS or self._is_behind
-            if is_growing and not self.are_contained:
+            if is_growing and not self._are_contained:
                 self._leave_to_the_kernel()
             found = self.kill(known)
             if found != known:

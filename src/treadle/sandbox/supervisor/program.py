@@ -188,7 +188,7 @@ class _Guard:
         self._descendants.watch()
         _control(_PR_SET_CHILD_SUBREAPER, 1)
         if "confined" in self._options:
-            self._descendants.are_contained = ending.contain()
+            self._descendants.contain()
         pid = self._start()
         if pid is None:
             return

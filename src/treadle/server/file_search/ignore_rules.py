@@ -15,7 +15,7 @@ MAX_PATTERNS: Final = 2000
 _CLASS: Final = re.compile(r"\[([!^]?)(\]?(?:\\.|[^\]\\])*)\]")
 
 
-class Rule(NamedTuple):
+class IgnoreRule(NamedTuple):
     """One pattern."""
 
     matches: re.Pattern[str]
@@ -53,13 +53,13 @@ class IgnoreRules:
         return None
 
 
-def _any(rules: Sequence[Rule]) -> re.Pattern[str] | None:
+def _any(rules: Sequence[IgnoreRule]) -> re.Pattern[str] | None:
     if not rules:
         return None
     return re.compile("|".join(f"(?:{rule.matches.pattern})" for rule in rules), re.DOTALL)
 
 
-def _rule(line: str) -> Rule | None:
+def _rule(line: str) -> IgnoreRule | None:
     pattern = line.rstrip("\r")
     # Blanks at the end count only after a backslash.
     while pattern.endswith((" ", "\t")) and not pattern.endswith(("\\ ", "\\\t")):
@@ -78,7 +78,7 @@ def _rule(line: str) -> Rule | None:
         matches = re.compile(_regex(pattern.split("/")), re.DOTALL)
     except re.error:
         return None
-    return Rule(matches, includes, folders_only, is_name)
+    return IgnoreRule(matches, includes, folders_only, is_name)
 
 
 def _regex(names: list[str]) -> str:

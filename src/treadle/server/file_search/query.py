@@ -18,7 +18,7 @@ from treadle.server.file_search.text import classes, without_accents, without_ca
 _WORDS: Final = re.compile(r"(?:\\\s|\S)+")
 
 
-class Word(NamedTuple):
+class SearchWord(NamedTuple):
     """One word of a query."""
 
     needle: str
@@ -32,7 +32,7 @@ class Query:
 
     def __init__(self, text: str) -> None:
         words = map(_parse, _WORDS.findall(text))
-        self.words: Sequence[Word] = [word for word in words if word.needle]
+        self.words: Sequence[SearchWord] = [word for word in words if word.needle]
         self.filters: Sequence[Callable[[str], object]] = [
             _subsequence(word.needle)
             for word in self.words
@@ -70,7 +70,7 @@ class Query:
         return needle if is_plain else None
 
 
-def _parse(word: str) -> Word:
+def _parse(word: str) -> SearchWord:
     excludes = word.startswith("!")
     if word.startswith(("!", "\\!")):
         word = word[1:]
@@ -90,7 +90,7 @@ def _parse(word: str) -> Word:
     if excludes and match is scores.fuzzy:
         match = scores.substring
     needle = without_case(re.sub(r"\\(\s)", r"\1", word)) + end
-    return Word(needle, match, excludes, without_accents(needle) != needle)
+    return SearchWord(needle, match, excludes, without_accents(needle) != needle)
 
 
 def _subsequence(needle: str) -> Callable[[str], object]:
