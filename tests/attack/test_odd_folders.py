@@ -15,7 +15,7 @@ from treadle.config.project import Project
 from treadle.config.settings import ConfigValues
 from treadle.protocol.base import JsonValue
 from treadle.server.folders import MAX_COMPONENTS, MAX_FOLDERS, MAX_PATH_BYTES
-from treadle.server.handlers import skill
+from treadle.server.sources.skills import ConfiguredSkills
 
 DEEP = "/" + "x/" * (MAX_COMPONENTS + 1)
 LONG = "/" + "x" * MAX_PATH_BYTES
@@ -93,6 +93,11 @@ async def test_extra_roots_are_checked(stage: Stage, entries: JsonValue, field: 
     assert f"{field} {TOO_DEEP}" in await refusal(stage, "skills/list", params)
 
 
+async def test_roots_for_all_folders_are_checked(stage: Stage) -> None:
+    params: JsonValue = {"extraRoots": ["/x", DEEP]}
+    assert f"extraRoots[1] {TOO_DEEP}" in await refusal(stage, "skills/extraRoots/set", params)
+
+
 async def test_the_deepest_supported_folder_is_accepted(stage: Stage) -> None:
     client = await stage.client()
     folder = "/" + "/".join(["x"] * MAX_COMPONENTS)
@@ -104,7 +109,7 @@ async def test_the_deepest_supported_folder_is_accepted(stage: Stage) -> None:
 
 @pytest.mark.parametrize(
     ("method", "step"),
-    [("hooks/list", (Configuration, "effective")), ("skills/list", (skill, "configured_roots"))],
+    [("hooks/list", (Configuration, "effective")), ("skills/list", (ConfiguredSkills, "roots"))],
 )
 async def test_other_clients_are_served_while_folders_are_scanned(
     stage: Stage, method: str, step: tuple[type, str]

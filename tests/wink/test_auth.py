@@ -114,7 +114,6 @@ async def test_tokens_without_a_renewal_fail_the_turn(reference_ground: Ground) 
 
 
 async def test_skills_are_added_to_the_users_own_home(ground: Ground, tmp_path: Path) -> None:
-    """Our server does not report skills to the model: there they are sent in full."""
     skill = tmp_path / "secret-word"
     skill.mkdir()
     about = "---\nname: secret-word\ndescription: Knows the secret word.\n---\nIt is phoenix.\n"

@@ -42,8 +42,8 @@ from treadle.transport.base import Listener, Transport
 
 if TYPE_CHECKING:
     from treadle.engine.thread import LoadedThread
-    from treadle.protocol.skill import SkillMetadata
     from treadle.server.files.watch import Watcher
+    from treadle.server.sources.skills import ConfiguredSkills
     from treadle.server.sources.skills_watch import SkillsWatch
 
 MAX_SETTINGS_WORKERS: Final = 4
@@ -76,7 +76,7 @@ class Server:
         sources = EngineSources(
             models=models or ConfiguredModels(self.configuration, in_use=self._models_in_use),
             mcp=ConfiguredMcp(self.configuration),
-            skills=self._skills,
+            skills=lambda cwd: self.skills.find(cwd).entries,
             rule_folders=self._rule_folders,
             settings_folders=(str(self.configuration.system),),
             trusted_folders=self.configuration.trusted_folders,
@@ -109,14 +109,24 @@ class Server:
     @cached_property
     def skills_watch(self) -> SkillsWatch:
         """The watcher that notifies all clients when skills change."""
-        from treadle.protocol.notifications import SKILLS_CHANGED
-        from treadle.protocol.skill import SkillsChangedNotification
         from treadle.server.sources.skills_watch import SkillsWatch
 
-        def publish() -> None:
-            self.threads.services.broadcast(SKILLS_CHANGED, SkillsChangedNotification())
+        tasks = self.threads.services.tasks
+        return SkillsWatch(self.watcher, tasks, self.publish_skills_changed)
 
-        return SkillsWatch(self.watcher, self.threads.services.tasks, publish)
+    @cached_property
+    def skills(self) -> ConfiguredSkills:
+        """The skills that the threads of this server may use."""
+        from treadle.server.sources.skills import ConfiguredSkills
+
+        return ConfiguredSkills(self.configuration)
+
+    def publish_skills_changed(self) -> None:
+        """Notify all clients that there are other skills now."""
+        from treadle.protocol.notifications import SKILLS_CHANGED
+        from treadle.protocol.skill import SkillsChangedNotification
+
+        self.threads.services.broadcast(SKILLS_CHANGED, SkillsChangedNotification())
 
     def warnings(self) -> Sequence[ConfigWarningNotification]:
         """Return the warnings for every client: faults of the configuration and the sandbox."""
@@ -161,12 +171,6 @@ class Server:
             for layer in layers
             if isinstance(layer.source, ProjectConfigLayerSource) and layer.disabled_reason is None
         ]
-
-    def _skills(self, cwd: str) -> Sequence[SkillMetadata]:
-        """Return the skills that are visible from a folder."""
-        from treadle.server.sources.skills import configured_skills
-
-        return configured_skills(self.configuration, cwd).entries
 
     def unbuilt_methods(self) -> list[str]:
         """Return the protocol methods that this server does not implement yet."""

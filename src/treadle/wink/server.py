@@ -62,6 +62,8 @@ class ServerHandle:
         """The running evaluations, by the ids of their threads."""
         self.skill_inputs: list[UserInput] = []
         """The skills to pass as input, because the server cannot find them."""
+        self.changes_others = False
+        """Whether the skills are visible to other users of a server that was not started here."""
         self.users = 0
         self.is_fresh = True
         """Whether the server has not been used yet."""
@@ -131,6 +133,7 @@ class ServerHandle:
         params = SkillsExtraRootsSetParams([str(folder.root)])
         try:
             await self.client.request(SKILLS_EXTRA_ROOTS_SET, params)
+            self.changes_others = self._transport is None
             return
         except RequestRefused:
             self.skill_inputs = folder.inputs()
@@ -150,6 +153,9 @@ class ServerHandle:
         """Disconnect; a server that was started here ends."""
         self.is_retired = True
         await self.tasks.close()
+        if self.changes_others:
+            with contextlib.suppress(ClientError):
+                await self.client.request(SKILLS_EXTRA_ROOTS_SET, SkillsExtraRootsSetParams([]))
         await self.client.close()
         self.print_stderr()
         if self._folder is not None:
@@ -282,7 +288,8 @@ class Servers:
         server.users -= 1
         server.is_fresh = False
         server.print_stderr()
-        if not server.users and (not server.is_usable or not self._config.keep_warm):
+        is_kept = server.is_usable and self._config.keep_warm and not server.changes_others
+        if not server.users and not is_kept:
             self._close(server)
 
     async def close(self) -> None:

@@ -242,8 +242,9 @@ def test_structured_output_reaches_the_model_and_is_returned(home: Path) -> None
 
 def test_images_and_skills_reach_the_model(home: Path) -> None:
     place = Place(home, says("seen"))
-    picture, skill = place.folder / "dot.png", place.folder / "SKILL.md"
+    picture, skill = place.folder / "dot.png", home / "skills" / "demo" / "SKILL.md"
     picture.write_bytes(PIXEL)
+    skill.parent.mkdir(parents=True)
     skill.write_text("---\nname: demo\ndescription: d\n---\nBODY\n", "utf-8")
     url = f"data:image/png;base64,{base64.b64encode(PIXEL).decode()}"
     parts: list[InputItem] = [

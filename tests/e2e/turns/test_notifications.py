@@ -94,6 +94,24 @@ async def test_only_enabled_skills_are_injected(stage: Stage) -> None:
     assert [text for _, text in second[len(first) + 1 :]] == ["again"]
 
 
+async def test_skills_in_roots_that_clients_add_are_injected(stage: Stage) -> None:
+    """Upstream: roots for all folders since 0.163, for one folder in 0.118."""
+    everywhere = write_skill(stage.workspace.parent / "everywhere" / "one", "FIRST")
+    here = write_skill(stage.workspace.parent / "here" / "two", "SECOND")
+    client = await stage.client()
+    await client.request("skills/extraRoots/set", {"extraRoots": [str(everywhere.parent.parent)]})
+    roots = [{"cwd": str(stage.workspace), "extraUserRoots": [str(here.parent.parent)]}]
+    params = {"cwds": [str(stage.workspace)], "perCwdExtraUserRoots": roots}
+    await client.request("skills/list", params)
+    input_ = [{"type": "skill", "name": "x", "path": str(path)} for path in (everywhere, here)]
+    thread_id = await client.start(cwd=str(stage.workspace))
+    await client.run(thread_id, input=[*input_, text_input("go")])
+
+    (asked,) = stage.model.requests
+    injected = [text for _, text in asked.conversation() if "<skill>" in text]
+    assert [text.splitlines()[-2] for text in injected] == ["FIRST", "SECOND"]
+
+
 def write_skill(folder: Path, body: str) -> Path:
     folder.mkdir(parents=True)
     path = folder / "SKILL.md"

@@ -9,7 +9,7 @@ import pytest
 from tests.harness.golden import Golden
 from tests.harness.placeholders import placeholders
 from tests.server.reference import ask_reference
-from tests.server.serving import configuration, refusal, result, serving
+from tests.server.serving import configuration, notifications, refusal, result, serving
 from treadle.engine.project.skills import MAX_DEPTH
 from treadle.protocol.base import JsonValue
 
@@ -148,6 +148,51 @@ async def test_more_folders_can_be_given_for_one_directory(
         -32600,
         "skills/list perCwdExtraUserRoots extraUserRoots paths must be absolute: rel",
     )
+
+
+async def test_extra_roots_count_until_they_are_replaced(
+    home: Path, project: Path, tmp_path: Path
+) -> None:
+    one, two = skill(tmp_path / "first" / "one"), skill(tmp_path / "second" / "two")
+    params: JsonValue = {"cwds": [str(project)]}
+    found = []
+    async with serving(configuration(home)) as peer:
+        for roots in [["/none", str(tmp_path / "first")], [str(tmp_path / "second")], []]:
+            await result(peer, "skills/extraRoots/set", {"extraRoots": roots})
+            await notifications(peer, 1)
+            answer = await result(peer, "skills/list", params)
+            found.append(answer["data"][0]["skills"])
+
+    assert found == [[listed("one", one)], [listed("two", two)], []]
+
+
+async def test_clients_are_notified_of_extra_roots_and_of_changes_in_them(
+    home: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "roots"
+    async with serving(configuration(home)) as peer:
+        await result(peer, "skills/extraRoots/set", {"extraRoots": [str(root)]})
+        (first,) = await notifications(peer, 1)
+        skill(root / "late")
+        (second,) = await notifications(peer, 1)
+
+    assert [first["method"], second["method"]] == ["skills/changed", "skills/changed"]
+
+
+@pytest.mark.parametrize("root", ["rel", "", "/a\0b"])
+async def test_an_invalid_extra_root_is_refused_and_changes_nothing(
+    home: Path, tmp_path: Path, root: str
+) -> None:
+    kept = skill(tmp_path / "kept" / "kept")
+    async with serving(configuration(home)) as peer:
+        await result(peer, "skills/extraRoots/set", {"extraRoots": [str(tmp_path / "kept")]})
+        await notifications(peer, 1)
+        error = await refusal(peer, "skills/extraRoots/set", {"extraRoots": ["/x", root]})
+        answer = await result(peer, "skills/list", {"cwds": [str(home)]})
+
+    assert error["message"] == f"path must be absolute: {root!r}"
+    assert error["data"] == {"kind": "invalidParams", "path": "extraRoots[1]"}
+    assert answer["data"][0]["skills"] == [listed("kept", kept)]
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
     "model": ("model/list",),
     "review": ("review/start", "thread/approveGuardianDeniedAction"),
     "settings": ("thread/revert", "thread/rollback", "thread/settings/update"),
-    "skill": ("skills/config/write", "skills/list"),
+    "skill": ("skills/config/write", "skills/extraRoots/set", "skills/list"),
     "terminal": (
         "thread/backgroundTerminals/clean",
         "thread/backgroundTerminals/list",

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
-from treadle.config.configuration import Configuration
 from treadle.connection.context import Context
 from treadle.connection.router import Router
 from treadle.engine.errors import InvalidInput
 from treadle.jsonrpc.errors import InvalidOptions
-from treadle.protocol.client_requests import CLIENT_REQUESTS, SKILLS_CONFIG_WRITE, SKILLS_LIST
+from treadle.protocol.client_requests import (
+    CLIENT_REQUESTS,
+    SKILLS_CONFIG_WRITE,
+    SKILLS_EXTRA_ROOTS_SET,
+    SKILLS_LIST,
+)
 from treadle.protocol.skill import (
     SkillsConfigWriteParams,
     SkillsConfigWriteResponse,
+    SkillsExtraRootsSetParams,
+    SkillsExtraRootsSetResponse,
     SkillsListEntry,
     SkillsListParams,
     SkillsListResponse,
@@ -21,7 +26,7 @@ from treadle.protocol.skill import (
 from treadle.server.folders import check_folders
 from treadle.server.handlers.config_write import answering_faults
 from treadle.server.session import ClientSession
-from treadle.server.sources.skills import configured_roots, configured_skills, switch_skill
+from treadle.server.sources.skills import switch_skill
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
@@ -32,20 +37,43 @@ async def skills_list(ctx: Context[ClientSession], params: SkillsListParams) -> 
 
     Nothing is cached, so `forceReload` has no effect.
     """
-    configuration, workers = ctx.session.server.configuration, ctx.session.file_workers
+    skills, workers = ctx.session.server.skills, ctx.session.file_workers
     check_folders(params.cwds)
     extra = _extra_roots(params)
     cwds = params.cwds or [str(Path.cwd())]
     for at, cwd in enumerate(cwds):
         if "\0" in cwd:
             raise InvalidInput(f"cwds[{at}]", f"cwd {cwd!r} is not a path")
+    for cwd in cwds:
+        if cwd in extra or params.per_cwd_extra_user_roots is not None:
+            skills.set_roots_of_folder(cwd, extra.get(cwd, []))
     # Watch first, so that a change during the listing is reported.
     for cwd in cwds:
-        roots = await workers.run(configured_roots, configuration, cwd, extra.get(cwd, []))
+        roots = await workers.run(skills.roots, cwd)
         await ctx.session.server.skills_watch.cover(root.folder for root in roots)
     # Off the loop: a folder of skills can be large, or on a slow disk.
-    entries = [await workers.run(_entry, configuration, cwd, extra.get(cwd, [])) for cwd in cwds]
-    return SkillsListResponse(data=entries)
+    found = [(cwd, await workers.run(skills.find, cwd)) for cwd in cwds]
+    return SkillsListResponse(
+        data=[
+            SkillsListEntry(cwd=cwd, skills=each.entries, errors=each.errors) for cwd, each in found
+        ]
+    )
+
+
+@router.request(SKILLS_EXTRA_ROOTS_SET)
+async def skills_extra_roots_set(
+    ctx: Context[ClientSession], params: SkillsExtraRootsSetParams
+) -> SkillsExtraRootsSetResponse:
+    """Search more folders for skills until the server ends, and notify all clients."""
+    check_folders(params.extra_roots, "extraRoots")
+    for at, root in enumerate(params.extra_roots):
+        if not Path(root).is_absolute() or "\0" in root:
+            raise InvalidInput(f"extraRoots[{at}]", f"path must be absolute: {root!r}")
+    server = ctx.session.server
+    server.skills.set_extra_roots([Path(root) for root in params.extra_roots])
+    ctx.after_reply(server.publish_skills_changed)
+    await server.skills_watch.cover(Path(root) for root in params.extra_roots)
+    return SkillsExtraRootsSetResponse()
 
 
 def _extra_roots(params: SkillsListParams) -> dict[str, list[Path]]:
@@ -63,11 +91,6 @@ def _extra_roots(params: SkillsListParams) -> dict[str, list[Path]]:
                 )
             extra.setdefault(entry.cwd, []).append(Path(root))
     return extra
-
-
-def _entry(configuration: Configuration, cwd: str, extra: Sequence[Path]) -> SkillsListEntry:
-    skills = configured_skills(configuration, cwd, extra)
-    return SkillsListEntry(cwd=cwd, skills=skills.entries, errors=skills.errors)
 
 
 @router.request(SKILLS_CONFIG_WRITE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from treadle.config.configuration import Configuration
 from treadle.config.file import ConfigError
@@ -11,26 +12,46 @@ from treadle.config.settings import Table
 from treadle.engine.project.skills import Disabled, SkillRoot, Skills, find_skills, skill_roots
 from treadle.protocol.base import JsonValue
 
-
-def configured_roots(
-    configuration: Configuration, cwd: str, extra: Sequence[Path] = ()
-) -> list[SkillRoot]:
-    """Return the folders that are searched for the skills of a folder."""
-    home = configuration.environ.get("HOME")
-    return skill_roots(
-        Path.cwd() / cwd,
-        home=configuration.home,
-        user_home=Path(home) if home else None,
-        extra=extra,
-    )
+MAX_FOLDERS_WITH_ROOTS: Final = 100
 
 
-def configured_skills(configuration: Configuration, cwd: str, extra: Sequence[Path] = ()) -> Skills:
-    """Return the skills that are visible from a folder, as they are on disk now."""
-    roots = configured_roots(configuration, cwd, extra)
-    if not any(root.folder.is_dir() for root in roots):
-        return Skills([], [])  # the usual case, checked on every turn
-    return find_skills(roots, _disabled(configuration, cwd))
+class ConfiguredSkills:
+    """The skills of the configuration and of the folders that clients added."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+        self._extra: tuple[Path, ...] = ()
+        # Folders that older clients named for one working directory; the oldest are forgotten.
+        self._by_folder: dict[str, tuple[Path, ...]] = {}
+
+    def set_extra_roots(self, roots: Sequence[Path]) -> None:
+        """Search these folders too, from every working directory; replaces the last set."""
+        self._extra = tuple(roots)
+
+    def set_roots_of_folder(self, cwd: str, roots: Sequence[Path]) -> None:
+        """Search these folders too from one working directory; replaces its last set."""
+        self._by_folder.pop(cwd, None)
+        if roots:
+            self._by_folder[cwd] = tuple(roots)
+        if len(self._by_folder) > MAX_FOLDERS_WITH_ROOTS:
+            del self._by_folder[next(iter(self._by_folder))]
+
+    def roots(self, cwd: str) -> list[SkillRoot]:
+        """Return the folders that are searched for the skills of a working directory."""
+        home = self._configuration.environ.get("HOME")
+        return skill_roots(
+            Path.cwd() / cwd,
+            home=self._configuration.home,
+            user_home=Path(home) if home else None,
+            extra=(*self._extra, *self._by_folder.get(cwd, ())),
+        )
+
+    def find(self, cwd: str) -> Skills:
+        """Return the skills that are visible from a folder, as they are on disk now."""
+        roots = self.roots(cwd)
+        if not any(root.folder.is_dir() for root in roots):
+            return Skills([], [])  # the usual case, checked on every turn
+        return find_skills(roots, _disabled(self._configuration, cwd))
 
 
 def _disabled(configuration: Configuration, cwd: str) -> Disabled:
