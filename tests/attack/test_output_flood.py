@@ -14,7 +14,7 @@ from tests.harness.threads import params_of
 from treadle.engine.terminals.output_deltas import BURST_BYTES, TOTAL_BYTES
 from treadle.engine.tools.output import OutputBuffer
 from treadle.protocol.base import JsonValue
-from treadle.server.handlers.command import MAX_ANSWER
+from treadle.server.client_commands.running import MAX_ANSWER
 
 pytestmark = pytest.mark.timeout(60)
 

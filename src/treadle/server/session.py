@@ -38,8 +38,8 @@ from treadle.support.concurrency.workers import Workers
 if TYPE_CHECKING:
     from treadle.connection.connection import Connection
     from treadle.engine.thread import LoadedThread
+    from treadle.server.client_commands.running import ClientCommand
     from treadle.server.file_search.searches import SearchSession, SingleSearches
-    from treadle.server.handlers.command import ClientCommand
     from treadle.server.server import Server
 
 P = TypeVar("P", bound=msgspec.Struct)
@@ -69,6 +69,8 @@ class ClientSession:
         self.wants_legacy_approvals = False
         # Running commands of the client, by the ids that it chose.
         self.commands: dict[str, ClientCommand] = {}
+        # Running processes of the client, by the handles that it chose.
+        self.processes: dict[str, ClientCommand] = {}
         # Tasks that report changed files, by watch id; null while a watch is being opened.
         self.watches: dict[str, asyncio.Task[None] | None] = {}
         # File searches whose query changes, by the ids that the client chose.

@@ -73,6 +73,7 @@ RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
         "mcpServerStatus/list",
     ),
     "model": ("model/list",),
+    "process": ("process/kill", "process/resizePty", "process/spawn", "process/writeStdin"),
     "review": ("review/start", "thread/approveGuardianDeniedAction"),
     "settings": ("thread/revert", "thread/rollback", "thread/settings/update"),
     "skill": ("skills/config/write", "skills/extraRoots/set", "skills/list"),

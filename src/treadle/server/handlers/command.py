@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import base64
-import binascii
 import os
-from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
-
-import msgspec
 
 from treadle.connection.context import Context
 from treadle.connection.router import Router
-from treadle.engine.terminals.output_deltas import omission
 from treadle.engine.terminals.shell import allowed
-from treadle.engine.tools.output import decode
-from treadle.jsonrpc.errors import InternalError, InvalidOptions, InvalidRequest
+from treadle.jsonrpc.errors import InvalidOptions, InvalidRequest
 from treadle.protocol.client_requests import (
     CLIENT_REQUESTS,
     COMMAND_EXEC,
@@ -28,7 +18,6 @@ from treadle.protocol.client_requests import (
 )
 from treadle.protocol.command import (
     CommandExecOutputDeltaNotification,
-    CommandExecOutputStream,
     CommandExecParams,
     CommandExecResizeParams,
     CommandExecResizeResponse,
@@ -42,8 +31,16 @@ from treadle.protocol.command import (
 from treadle.protocol.notifications import COMMAND_EXEC_OUTPUT_DELTA
 from treadle.protocol.policy import SandboxMode, SandboxPolicy
 from treadle.protocol.settings import ThreadSettingsUpdateParams
-from treadle.sandbox.backends.selection import SandboxUnavailable
 from treadle.sandbox.policy import Confinement
+from treadle.server.client_commands.running import (
+    DEFAULT_OUTPUT_CAP,
+    DEFAULT_TIMEOUT_MS,
+    ClientCommand,
+    OutputDelta,
+    Streams,
+    wait,
+)
+from treadle.server.client_commands.starting import changed, quoted, starting
 from treadle.server.query_limits import MAX_WORDS, check_count
 from treadle.server.session import ClientSession
 from treadle.server.thread_settings import check_turn, working_folder
@@ -56,103 +53,12 @@ if TYPE_CHECKING:
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
-DEFAULT_TIMEOUT_MS: Final = 10_000
-DEFAULT_OUTPUT_CAP: Final = 1024 * 1024
-TIMED_OUT: Final = 124
-# Bounds the memory for output that a slow client has not read.
-MAX_UNSENT: Final = 1024 * 1024
-MAX_ANSWER: Final = 10 * 1024 * 1024
-"""Output in an answer without a cap: a byte takes up to six bytes of the message."""
 _DEFAULT_SIZE: Final = CommandExecTerminalSize(cols=80, rows=24)
 _PROFILES: Final[dict[str, SandboxMode]] = {
     ":read-only": "read-only",
     ":workspace": "workspace-write",
     ":danger-full-access": "danger-full-access",
 }
-
-
-class ClientCommand:
-    """A command of a client, from its request to its answer."""
-
-    def __init__(self, session: ClientSession, params: CommandExecParams) -> None:
-        self._session = session
-        self._id = params.process_id or ""
-        self.has_terminal = params.tty
-        self.takes_input = params.stream_stdin or params.tty
-        self._is_streaming = params.stream_stdout_stderr or params.tty
-        cap = params.output_bytes_cap
-        limit = None if params.disable_output_cap else DEFAULT_OUTPUT_CAP if cap is None else cap
-        self._room: dict[CommandExecOutputStream, int | None] = {"stdout": limit, "stderr": limit}
-        self._output: dict[CommandExecOutputStream, bytearray] = {
-            "stdout": bytearray(),
-            "stderr": bytearray(),
-        }
-        self._omitted: dict[CommandExecOutputStream, int] = {"stdout": 0, "stderr": 0}
-        self._fits = MAX_ANSWER
-        self._unsent: deque[CommandExecOutputDeltaNotification] = deque()
-        self._unsent_size = 0
-        self._has_output = asyncio.Event()
-        self._is_over = False
-        self.is_input_closed = False
-        self.process: Process | None = None
-
-    def on_output(self, stream: CommandExecOutputStream, data: bytes) -> None:
-        """Accept output of the command, up to the cap."""
-        room = self._room[stream]
-        if room is not None:
-            data = data[:room]
-            self._room[stream] = room - len(data)
-        if not data:
-            return
-        if not self._is_streaming:
-            self._keep(stream, data)
-            return
-        text = base64.b64encode(data).decode("ascii")
-        is_full = self._room[stream] == 0
-        self._unsent.append(CommandExecOutputDeltaNotification(is_full, text, self._id, stream))
-        self._unsent_size += len(text)
-        self._has_output.set()
-        if self._unsent_size > MAX_UNSENT and self.process is not None:
-            self.process.pause()
-
-    def _keep(self, stream: CommandExecOutputStream, data: bytes) -> None:
-        """Keep output for the answer while it fits into a message."""
-        room = max(0, self._fits - sum(map(len, self._output.values())))
-        self._output[stream] += data[:room]
-        self._omitted[stream] += len(data[room:])
-
-    def add_note(self, text: str) -> None:
-        """State on stderr why the command was killed, regardless of the output cap."""
-        self._room["stderr"] = None
-        self._fits += len(text) + 1
-        self.on_output("stderr", f"{text}\n".encode())
-
-    def output(self, stream: CommandExecOutputStream) -> str:
-        """Return the output for the answer, with a note if some was omitted."""
-        text, omitted = decode(bytes(self._output[stream])), self._omitted[stream]
-        return f"{text}\n[... {omission(omitted, None)}]\n" if omitted else text
-
-    @asynccontextmanager
-    async def sending(self) -> AsyncIterator[None]:
-        """Send the output as it arrives; all of it has been sent when the block ends."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._send())
-            try:
-                yield
-            finally:
-                self._is_over = True
-                self._has_output.set()
-
-    async def _send(self) -> None:
-        while self._unsent or not self._is_over:
-            await self._has_output.wait()
-            self._has_output.clear()
-            while self._unsent:
-                delta = self._unsent.popleft()
-                await self._session.notify(COMMAND_EXEC_OUTPUT_DELTA, delta)
-                self._unsent_size -= len(delta.delta_base64)
-            if self.process is not None:
-                self.process.resume()
 
 
 @router.request(COMMAND_EXEC)
@@ -163,8 +69,17 @@ async def command_exec(
     _check(params)
     session, id_ = ctx.session, params.process_id
     if id_ is not None and id_ in session.commands:
-        raise InvalidRequest(f"duplicate active command/exec process id: {_quoted(id_)}")
-    command = ClientCommand(session, params)
+        raise InvalidRequest(f"duplicate active command/exec process id: {quoted(id_)}")
+
+    async def send(delta: OutputDelta) -> None:
+        await session.notify(
+            COMMAND_EXEC_OUTPUT_DELTA,
+            CommandExecOutputDeltaNotification(
+                delta.is_capped, delta.base64, id_ or "", delta.stream
+            ),
+        )
+
+    command = ClientCommand(_streams(params), send)
     if id_ is not None:
         session.commands[id_] = command
     try:
@@ -173,7 +88,7 @@ async def command_exec(
         ctx.release_scope()
         try:
             async with command.sending():
-                code = await _wait(process, params)
+                code = await wait(process, _time_limit(params))
                 if process.limit_hit is not None:
                     command.add_note(process.limit_hit)
         finally:
@@ -194,15 +109,7 @@ async def command_exec_write(
         raise InvalidOptions("command/exec/write requires deltaBase64 or closeStdin")
     if not command.takes_input:
         raise InvalidRequest("stdin streaming is not enabled for this command/exec")
-    data = _decoded(params.delta_base64 or "")
-    if command.is_input_closed:
-        raise InvalidRequest("stdin is already closed")
-    if data:
-        with suppress(OSError):  # a command that closed its input misses it, as in a shell
-            await process.write(data)
-    if params.close_stdin:
-        command.is_input_closed = True
-        process.close_stdin()
+    await command.write(process, params.delta_base64, closes=params.close_stdin)
     return CommandExecWriteResponse()
 
 
@@ -213,10 +120,7 @@ def command_exec_resize(
     """Resize a command's terminal."""
     _check_size(params.size)
     command, process = _find(ctx, params.process_id)
-    if not command.has_terminal:
-        raise InvalidRequest("failed to resize PTY: process is not attached to a PTY")
-    with suppress(OSError):  # it has just ended
-        process.resize(params.size.rows, params.size.cols)
+    command.resize(process, params.size.rows, params.size.cols)
     return CommandExecResizeResponse()
 
 
@@ -258,6 +162,23 @@ def _check_size(size: CommandExecTerminalSize) -> None:
         raise InvalidOptions("command/exec size rows and cols must be greater than 0")
 
 
+def _streams(params: CommandExecParams) -> Streams:
+    cap = params.output_bytes_cap
+    limit = None if params.disable_output_cap else DEFAULT_OUTPUT_CAP if cap is None else cap
+    return Streams(
+        has_terminal=params.tty,
+        takes_input=params.stream_stdin or params.tty,
+        is_streaming=params.stream_stdout_stderr or params.tty,
+        cap=limit,
+    )
+
+
+def _time_limit(params: CommandExecParams) -> int | None:
+    if params.disable_timeout:
+        return None
+    return DEFAULT_TIMEOUT_MS if params.timeout_ms is None else params.timeout_ms
+
+
 async def _start(
     session: ClientSession, command: ClientCommand, params: CommandExecParams
 ) -> Process:
@@ -267,11 +188,11 @@ async def _start(
     cwd = working_folder(params.cwd)
     size = params.size or _DEFAULT_SIZE
     session.server.threads.services.prepare_sandbox()
-    try:
+    with starting("command"):
         read = session.server.configuration.effective
         effective = await session.file_workers.run(read, cwd)
         confinement, environ, proxy = _execution_context(session, params, cwd, effective)
-        command.process = await Process.start(
+        process = await Process.start(
             session.server.sandbox,
             params.command,
             cwd=cwd,
@@ -283,28 +204,15 @@ async def _start(
             proxy=proxy,
             limits=effective.command_limits() or default_limits(),
         )
-    except SandboxUnavailable as error:
-        message = f"failed to spawn command: {error}"
-        raise InternalError(message, kind="sandboxUnavailable", fix=error.fix) from error
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        message = f"failed to spawn command: {reason} (os error {error.errno})"
-        raise InternalError(message, kind="io") from error
-    except ValueError as error:  # a null byte in an argument
-        raise InternalError(f"failed to spawn command: {error}", kind="invalidParams") from error
-    return command.process
+    command.begin(process)
+    return process
 
 
 def _execution_context(
     session: ClientSession, params: CommandExecParams, cwd: str, effective: EffectiveConfig
 ) -> tuple[Confinement, dict[str, str], EgressProxy | None]:
     """Return the command's confinement, its environment and its egress proxy, if any."""
-    environ = allowed(effective.shell_environment_policy, os.environ)
-    for name, value in (params.env or {}).items():
-        if value is None:
-            environ.pop(name, None)
-        else:
-            environ[name] = value
+    environ = changed(allowed(effective.shell_environment_policy, os.environ), params.env)
     policy: SandboxPolicy
     if params.sandbox_policy is not None:
         policy = params.sandbox_policy
@@ -341,32 +249,8 @@ def _open_proxy(
     return proxy, environment(network)
 
 
-async def _wait(process: Process, params: CommandExecParams) -> int:
-    """Wait for the end, or kill the command when its time is up."""
-    timeout = params.timeout_ms
-    limit = None if params.disable_timeout else DEFAULT_TIMEOUT_MS if timeout is None else timeout
-    try:
-        async with asyncio.timeout(None if limit is None else limit / 1000):
-            return await process.wait()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        return TIMED_OUT
-
-
 def _find(ctx: Context[ClientSession], id_: str) -> tuple[ClientCommand, Process]:
     command = ctx.session.commands.get(id_)
     if command is None or command.process is None:
-        raise InvalidRequest(f"no active command/exec for process id {_quoted(id_)}")
+        raise InvalidRequest(f"no active command/exec for process id {quoted(id_)}")
     return command, command.process
-
-
-def _decoded(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise InvalidOptions(f"invalid deltaBase64: {error}") from error
-
-
-def _quoted(text: str) -> str:
-    return msgspec.json.encode(text).decode()
