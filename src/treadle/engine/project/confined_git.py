@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 GIT_SECONDS: Final = 10.0
 MAX_ANSWER: Final = 64 * 1024
-"""The maximum size of the output; commit ids and counts are far shorter."""
+"""The maximum size of a short output; commit ids and counts are far shorter."""
 # No GIT_* variables: they could select another repository.
 _KEPT: Final = ("HOME", "TMPDIR")
 _SYSTEM: Final = ("/usr/bin", "/bin", "/usr/local/bin", "/opt/homebrew/bin")
@@ -52,7 +52,18 @@ class ConfinedGit:
         self._limits = limits
 
     async def ask(self, *arguments: str) -> str | None:
-        """Return the output of git; `None` if it fails.
+        """Return the output of git as one text; `None` if it fails.
+
+        Raises:
+            GitUnavailable: no sandbox works.
+            OSError: git or the folder does not exist.
+            TimeoutError: git takes too long.
+        """
+        output = await self.read(*arguments, limit=MAX_ANSWER)
+        return None if output is None else output.decode("utf-8", "replace").strip()
+
+    async def read(self, *arguments: str, limit: int) -> bytes | None:
+        """Return at most so many bytes of the output of git; `None` if it fails.
 
         Raises:
             GitUnavailable: no sandbox works.
@@ -67,7 +78,7 @@ class ConfinedGit:
 
         def keep(stream: Literal["stdout", "stderr"], data: bytes) -> None:
             if stream == "stdout":
-                output.extend(data[: MAX_ANSWER - len(output)])
+                output.extend(data[: limit - len(output)])
 
         try:
             process = await Process.start(
@@ -86,7 +97,7 @@ class ConfinedGit:
                 code = await process.wait()
         finally:
             process.kill()
-        return output.decode("utf-8", "replace").strip() if code == 0 else None
+        return bytes(output) if code == 0 else None
 
     def _environment(self, environ: Mapping[str, str], confinement: Confinement) -> dict[str, str]:
         searched = environ.get("PATH", os.defpath)

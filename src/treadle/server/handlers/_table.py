@@ -63,6 +63,7 @@ RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
         "thread/turns/list",
     ),
     "initialize": ("initialize",),
+    "legacy": ("getConversationSummary", "gitDiffToRemote"),
     "mcp": (
         "config/mcpServer/reload",
         "mcpServer/event/stream/start",

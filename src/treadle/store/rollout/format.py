@@ -214,7 +214,7 @@ def from_meta(meta: ThreadMeta, created_ms: int) -> tuple[SessionMeta, OwnMeta]:
         cwd=meta.cwd,
         originator=meta.originator,
         cli_version=meta.cli_version,
-        source=_write_source(meta.source),
+        source=write_source(meta.source),
         thread_source=meta.thread_source,
         model_provider=meta.model_provider,
         base_instructions=_Instructions(meta.base_instructions or ""),
@@ -249,7 +249,8 @@ def read_source(value: JsonValue) -> SessionSource:
     return source
 
 
-def _write_source(source: SessionSource) -> JsonValue:
+def write_source(source: SessionSource) -> JsonValue:
+    """Translate a source to what files contain."""
     value = msgspec.to_builtins(source)
     if isinstance(value, dict) and "subAgent" in value:
         return {"subagent": value["subAgent"]}
