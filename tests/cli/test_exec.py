@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import treadle
+from tests.harness.commands import LOGIN_SHELL
 from tests.harness.execs import ANYWHERE, KNOWN, Bench, During, bench, still
 from tests.harness.model_server import calls, fails, refuses, says
 from tests.harness.processes import TREADLE
@@ -82,7 +83,7 @@ session id: <id>
 user
 go
 exec
-/bin/bash -lc 'echo one; exit 3' in {at.cwd}
+{LOGIN_SHELL} -lc 'echo one; exit 3' in {at.cwd}
  exited 3 in <n>ms:
 one
 

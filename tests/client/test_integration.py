@@ -13,6 +13,7 @@ from typing import Unpack
 import pytest
 
 from tests.client.relay import Relay, relay
+from tests.harness.commands import LOGIN_SHELL
 from tests.harness.model_server import (
     ModelServer,
     Reply,
@@ -330,7 +331,7 @@ async def test_a_handler_decides_about_a_command(scene: Scene) -> None:
         thread = await client.start_thread()
         await thread.run("run it")
     assert [(ask.thread_id, ask.command, ask.cwd, ask.reason) for ask in approvals] == [
-        (thread.id, "/bin/bash -lc 'touch made'", str(scene.workspace), "please")
+        (thread.id, f"{LOGIN_SHELL} -lc 'touch made'", str(scene.workspace), "please")
     ]
 
 

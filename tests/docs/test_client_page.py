@@ -11,7 +11,11 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "client.md").read_text("utf-8")
+from tests.harness.commands import LOGIN_SHELL
+
+# The page shows commands of bash.
+TEXT = (Path(__file__).parents[2] / "docs" / "client.md").read_text("utf-8")
+PAGE = TEXT.replace("/bin/bash", LOGIN_SHELL)
 EXAMPLE = re.compile(
     r"(?:<!-- script: (?P<script>.*?) -->\n)?```python\n(?P<code>.*?)```\n"
     r"(?:\n```text\n(?P<output>.*?)```)?",

@@ -1,4 +1,4 @@
-"""A thread whose model runs commands, and what is worth knowing of what came of them."""
+"""A thread whose model runs commands, and checks of their results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from pathlib import Path
 
 from tests.harness.model_server import Reply, calls, completed, created, done
 from tests.harness.threads import Client, Stage, params_of, staged
+from treadle.engine.terminals.shell import user_shell
 from treadle.protocol.base import JsonValue
+
+LOGIN_SHELL = user_shell()
+"""The shell in which commands run unless the model names one."""
 
 FREE: JsonValue = {"approvalPolicy": "never", "sandbox": "danger-full-access"}
 """Commands run unasked, outside any sandbox."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.commands import LOGIN_SHELL
 from tests.harness.scripted import client_of, playing
 from tests.harness.threads import EPILOGUE, Client, outline, params_of
 from treadle.engine.approvals.guardian import TOO_LARGE
@@ -98,7 +99,7 @@ async def test_an_approved_command_runs_without_a_server_request(
     messages = await client.end_of(turn_id)
     [started], [completed] = params_of(messages, STARTED), params_of(messages, COMPLETED)
 
-    text = f"/bin/bash -lc 'touch {guarded.target}'"
+    text = f"{LOGIN_SHELL} -lc 'touch {guarded.target}'"
     about: JsonValue = {
         "action": {
             "type": "command",

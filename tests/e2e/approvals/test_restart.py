@@ -160,7 +160,8 @@ async def test_a_command_that_may_be_retried_does_not_run_again_without_approval
     home: Path, work: Path, decision: str, lines: str
 ) -> None:
     """The sandbox had stopped it; it must not repeat its effects by itself."""
-    command = f"printf x >> log; echo y > {home.parent}/outside"
+    # Of another shell, the sandbox may not recognize how it fails.
+    command = f"bash -c 'printf x >> log; echo y > {home.parent}/outside'"
     (home / "config.toml").write_text(NO_TEMPORARY_FOLDERS, "utf-8")
     killed = spawn_server(home, TREADLE_SCRIPT=stored(home, runs(command, "e1")))
     policy = {"approvalPolicy": "on-failure", "sandbox": "workspace-write"}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.commands import LOGIN_SHELL
 from tests.harness.processes import spawn_server
 from tests.harness.scripted import (
     SECONDS,
@@ -329,7 +330,7 @@ async def test_each_decision_is_recorded_in_the_journal(home: Path, work: Path) 
             "record": "decided",
             "call_id": "call-0",
             "turn_id": turn_id,
-            "action": "/bin/bash -c ls",
+            "action": f"{LOGIN_SHELL} -c ls",
             "decision": "allowed",
             "by": "known to be safe",
         },
@@ -352,7 +353,7 @@ async def test_a_client_may_choose_the_older_form_of_approvals(home: Path, work:
         question = await next_request(client, "execCommandApproval")
         assert question["params"] == {
             "callId": "call-1",
-            "command": ["/bin/bash", "-c", "touch a"],
+            "command": [LOGIN_SHELL, "-c", "touch a"],
             "conversationId": thread_id,
             "cwd": str(work),
             "parsedCmd": [{"type": "unknown", "cmd": "touch a"}],

@@ -104,7 +104,9 @@ async def test_a_command_that_writes_outside_the_writable_roots(home: Path) -> N
         await scene.goes_on()
 
     (item,) = commands(messages)
-    assert (item["status"], item["exitCode"]) == ("failed", 1)
+    # The exit code depends on the shell of the user.
+    assert item["status"] == "failed"
+    assert item["exitCode"] in (1, 2)
     assert "Read-only file system" in output
     assert not is_there(OUTSIDE)
 

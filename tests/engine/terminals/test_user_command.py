@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.commands import bench, commands, streamed, wait_until_gone
+from tests.harness.commands import LOGIN_SHELL, bench, commands, streamed, wait_until_gone
 from tests.harness.model_server import says
 from tests.harness.threads import EPILOGUE, outline
 from treadle.protocol.base import JsonValue
@@ -45,7 +45,7 @@ async def test_a_user_command_is_a_separate_turn(home: Path) -> None:
             "id": started["id"],
             "pluginId": None,
             "scriptPath": None,
-            "command": f"/bin/bash -lc '{script}'",
+            "command": f"{LOGIN_SHELL} -lc '{script}'",
             "cwd": str(b.stage.workspace),
             "processId": None,
             "source": "userShell",

@@ -10,6 +10,7 @@ import pytest
 
 from tests.harness.commands import (
     FREE,
+    LOGIN_SHELL,
     bench,
     commands,
     exited,
@@ -34,7 +35,7 @@ async def test_a_command_is_an_item_from_its_start_to_its_end(home: Path) -> Non
         "id": "call-1",
         "pluginId": None,
         "scriptPath": None,
-        "command": "/bin/bash -lc 'echo out; echo err >&2; exit 3'",
+        "command": f"{LOGIN_SHELL} -lc 'echo out; echo err >&2; exit 3'",
         "cwd": str(b.stage.workspace),
         "processId": process_id,
         "source": "unifiedExecStartup",
@@ -87,7 +88,7 @@ async def test_without_a_terminal_stdin_is_empty(home: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "argv0"),
     [
-        ({"login": False}, "/bin/bash -c"),
+        ({"login": False}, f"{LOGIN_SHELL} -c"),
         ({"shell": "/bin/sh"}, "/bin/sh -lc"),
         ({"shell": "fish"}, "/bin/sh -lc"),
         ({"shell": "/elsewhere/bash", "login": False}, "bash -c"),

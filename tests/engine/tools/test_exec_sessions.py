@@ -86,7 +86,7 @@ async def test_a_session_without_a_terminal_accepts_only_an_interrupt(
 
 async def test_unread_output_of_a_session_is_returned_once(home: Path) -> None:
     async with bench(home, **FREE) as b:
-        script = "read; echo one; read; echo two"
+        script = "read a; echo one; read b; echo two"
         arguments = {"cmd": script, "tty": True, "yield_time_ms": 1}
         _, output = await b.call("exec_command", arguments)
         session = session_of(output)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.commands import Bench, bench, commands, streamed, wait_until_gone
+from tests.harness.commands import LOGIN_SHELL, Bench, bench, commands, streamed, wait_until_gone
 from tests.harness.threads import outline
 from treadle.protocol.base import JsonValue
 
@@ -86,7 +86,7 @@ async def test_shell_command_returns_text(home: Path) -> None:
 
     assert re.fullmatch(r"Exit code: 0\nWall time: \S+ seconds\nOutput:\nmade\n", output)
     (ended,) = commands(messages)
-    assert (ended["command"], ended["status"]) == ("/bin/bash -c 'echo made'", "completed")
+    assert (ended["command"], ended["status"]) == (f"{LOGIN_SHELL} -c 'echo made'", "completed")
 
 
 async def test_a_command_that_takes_too_long_is_killed(home: Path) -> None:

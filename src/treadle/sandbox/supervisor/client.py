@@ -31,7 +31,7 @@ _MORE_FOLLOW: Final = b"+"
 _FORGET: Final = b"0"
 _LOST: Final = 137
 _END_SECONDS: Final = 1.0
-_PAUSES: Final = (0.01, 0.05, 0.2, 0.5, 1.0)
+_PAUSES: Final = (0.01, 0.05, 0.2, 0.5, *[1.0] * 20)
 
 
 class Confined(Struct, frozen=True):
