@@ -17,13 +17,16 @@ TREADLE: Final = "treadle"
 NEWER: Final = "0.163.0"
 OLDER: Final = "0.118.0"
 OLDEST: Final = "0.98.0"
+LATEST_TYPES: Final = "0.169.0"
 
 # Up to 0.98 one package holds the binaries of all systems.
 _PACKAGES: Final = {
     OLDER: f"@openai/codex@{OLDER}-linux-x64",
     OLDEST: f"@openai/codex@{OLDEST}",
+    LATEST_TYPES: f"@openai/codex@{LATEST_TYPES}-linux-x64",
 }
-_MEMBER: Final = "package/vendor/x86_64-unknown-linux-musl/codex/codex"
+_VENDOR: Final = "package/vendor/x86_64-unknown-linux-musl"
+_MEMBERS: Final = (f"{_VENDOR}/codex/codex", f"{_VENDOR}/bin/codex")
 _FETCH_SECONDS: Final = 180
 
 
@@ -107,9 +110,10 @@ def _fetch(package: str, path: Path) -> None:
         subprocess.run(command, check=True, capture_output=True, timeout=_FETCH_SECONDS)
         archive = next(folder.glob("*.tgz"))
         with tarfile.open(archive) as tar:
-            content = tar.extractfile(_MEMBER)
+            member = next((name for name in _MEMBERS if name in tar.getnames()), _MEMBERS[0])
+            content = tar.extractfile(member)
             if content is None:
-                raise Unavailable(f"{package} holds no {_MEMBER}")
+                raise Unavailable(f"{package} holds no {member}")
             partial = path.with_suffix(".partial")
             partial.write_bytes(content.read())
         archive.unlink()

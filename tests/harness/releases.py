@@ -16,6 +16,8 @@ from tests.harness.processes import TREADLE
 
 NEWEST, OLDER, OLDEST = "0.163.0", "0.118.0", "0.98.0"
 RELEASES = (NEWEST, OLDER, OLDEST)
+LATEST_TYPES = "0.169.0"
+"""The release whose types ours follow; `NEWEST` is the one whose behaviour is compared."""
 SERVERS = ("treadle", *RELEASES)
 LACKS: dict[str, frozenset[str]] = {
     OLDEST: frozenset({"turn/steer", "command/exec/write", "fs/writeFile", "--listen"})
@@ -74,7 +76,8 @@ def _runs_reference(item: pytest.Item) -> bool:
     values = callspec.params.values() if callspec else ()
     fixtures: Sequence[str] = getattr(item, "fixturenames", ())
     return "reference" in fixtures or any(
-        isinstance(value, str) and value in (*RELEASES, "reference") for value in values
+        isinstance(value, str) and value in (*RELEASES, LATEST_TYPES, "reference")
+        for value in values
     )
 
 

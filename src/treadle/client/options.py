@@ -140,10 +140,12 @@ class ResumeOptions(_Settings, total=False):
 class ForkOptions(_Settings, total=False):
     """Options of `fork_thread`: the fields of `thread/fork`."""
 
+    attach_to_source: bool
     before_turn_id: str | None
     defer_goal_continuation: bool
     ephemeral: bool
     exclude_turns: bool
+    experimental_disable_prediction_mcp: bool
     experimental_prediction_mode: bool
     last_turn_id: str | None
     path: str | None
@@ -171,6 +173,7 @@ class TurnOptions(TypedDict, total=False):
     permissions: str | None
     personality: Personality | None
     responsesapi_client_metadata: dict[str, str] | None
+    responsesapi_client_metadata_patch: dict[str, str] | None
     root_turn_id: str | None
     runtime_workspace_roots: list[str] | None
     sandbox_policy: SandboxPolicy | str | dict[str, JsonValue] | None

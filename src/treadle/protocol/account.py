@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from msgspec import UNSET, UnsetType
+
 from treadle.protocol.base import Int64, Params, Value, experimental
 
 ChatgptAuthTokensRefreshReason = Literal["unauthorized"]
@@ -46,6 +48,8 @@ PlanType = Literal[
     "edu",
     "edu_plus",
     "edu_pro",
+    "sci",
+    "sci_plus",
     "unknown",
 ]
 
@@ -55,6 +59,7 @@ class ChatgptAccount(Value, tag="chatgpt", frozen=True):
 
     email: str | None
     plan_type: PlanType
+    workspace_name: str | UnsetType | None = UNSET
 
 
 class AmazonBedrockAccount(Value, tag="amazonBedrock", frozen=True):
@@ -63,7 +68,11 @@ class AmazonBedrockAccount(Value, tag="amazonBedrock", frozen=True):
     uses_codex_managed_credentials: bool = False
 
 
-Account = ApiKeyAccount | ChatgptAccount | AmazonBedrockAccount
+class GcpAccount(Value, tag="gcp", frozen=True):
+    """The models are accessed through Google Cloud, whose credentials are managed elsewhere."""
+
+
+Account = ApiKeyAccount | ChatgptAccount | AmazonBedrockAccount | GcpAccount
 
 DesktopOnboardingEntrypoint = Literal["life_sciences"]
 
@@ -177,10 +186,35 @@ class GatewayOAuthChangedNotification(Value, frozen=True):
     # Only for the connection that started the sign-in.
     auth_url: str | None = None
     error: str | None = None
+    # The sign-in with a device code that has ended.
+    login_id: str | UnsetType | None = UNSET
+
+
+class GatewayOAuthLoginParams(Params, frozen=True):
+    """Sign in to a configured provider, by default the current one."""
+
+    device_auth: bool = False
+    model_provider: str | None = None
+
+
+class GatewayOAuthPrompt(Value, frozen=True):
+    """The code that the user types at an address."""
+
+    login_id: str
+    user_code: str
+    verification_url: str
 
 
 class GatewayOAuthLoginResponse(Value, frozen=True):
     """The sign-in to the gateway has begun; notifications report its progress."""
+
+    prompt: GatewayOAuthPrompt | UnsetType | None = UNSET
+
+
+class GatewayOAuthReadParams(Params, frozen=True):
+    """Read whether a configured provider is signed in, by default the current one."""
+
+    model_provider: str | None = None
 
 
 class GatewayOAuthReadResponse(Value, frozen=True):
@@ -191,6 +225,7 @@ class GatewayOAuthReadResponse(Value, frozen=True):
     required: bool
     error: str | None = None
     status: GatewayOAuthStatus | None = None
+    supports_device_auth: bool | UnsetType = UNSET
 
 
 class GetAccountParams(Params, frozen=True):
@@ -214,6 +249,7 @@ class GetAccountResponse(Value, frozen=True):
 
     requires_openai_auth: bool
     account: Account | None = None
+    user_id: str | UnsetType | None = UNSET
     workspace_routing: WorkspaceRouting | None = None
 
 

@@ -133,7 +133,8 @@ CommandExecutionApprovalDecision = (
 )
 """`decline` lets the turn continue without the command, `cancel` ends the turn."""
 
-CommandExecutionApprovalKind = Literal["command", "writeStdin"]
+CommandExecutionApprovalKind = Literal["command", "writeStdin", "humanCommand"]
+"""`humanCommand` requires a decision of a person, for this one time."""
 
 
 @experimental("additional_permissions", "available_decisions")

@@ -6,6 +6,7 @@ from typing import Final
 
 from treadle.protocol import (
     account,
+    account_session,
     account_usage,
     app,
     approval,
@@ -29,6 +30,7 @@ from treadle.protocol import (
     mcp,
     memory,
     model,
+    model_provider,
     permission,
     plugin,
     plugin_share,
@@ -40,6 +42,7 @@ from treadle.protocol import (
     remote_control,
     requirements,
     review,
+    sample,
     section,
     settings,
     skill,
@@ -75,6 +78,8 @@ USER_VERIFICATION_CANCEL = Request("userVerification/cancel", user_verification.
 THREAD_START = Request("thread/start", thread.ThreadStartParams, thread.ThreadStartResponse, call="start_thread")
 THREAD_RESUME = Request("thread/resume", thread.ThreadResumeParams, thread.ThreadResumeResponse, scope=by_thread, call="resume_thread", is_large=True)
 THREAD_FORK = Request("thread/fork", thread.ThreadForkParams, thread.ThreadForkResponse, scope=by_thread, call="fork_thread", is_large=True)
+THREAD_SAMPLE = Request("thread/sample", sample.ThreadSampleParams, sample.ThreadSampleResponse, experimental=True, call="sample_thread")
+THREAD_SAMPLE_CANCEL = Request("thread/sample/cancel", sample.ThreadSampleCancelParams, sample.ThreadSampleCancelResponse, experimental=True, call="cancel_thread_sample")
 THREAD_ARCHIVE = Request("thread/archive", thread_manage.ThreadArchiveParams, thread_manage.ThreadArchiveResponse, scope=by_thread, call="archive_thread")
 THREAD_DELETE = Request("thread/delete", thread_manage.ThreadDeleteParams, thread_manage.ThreadDeleteResponse, scope=by_thread, call="delete_thread")
 THREAD_UNSUBSCRIBE = Request("thread/unsubscribe", thread_manage.ThreadUnsubscribeParams, thread_manage.ThreadUnsubscribeResponse, scope=by_thread, call="unsubscribe_thread")
@@ -99,6 +104,7 @@ THREAD_ATTACHMENT_REMOVE = Request("thread/attachment/remove", attachment.Thread
 THREAD_SECTION_MOVE = Request("thread/section/move", section.ThreadSectionMoveParams, section.ThreadSectionMoveResponse, scope=by_thread, call="move_thread_to_section")
 THREAD_SETTINGS_UPDATE = Request("thread/settings/update", settings.ThreadSettingsUpdateParams, settings.ThreadSettingsUpdateResponse, experimental=True, scope=by_thread, call="update_thread_settings")
 THREAD_MEMORY_MODE_SET = Request("thread/memoryMode/set", memory.ThreadMemoryModeSetParams, memory.ThreadMemoryModeSetResponse, experimental=True, scope=by_thread, call="set_thread_memory_mode")
+THREAD_MEMORY_READ = Request("thread/memory/read", memory.ThreadMemoryReadParams, memory.ThreadMemoryReadResponse, experimental=True, scope=by_thread, call="read_thread_memory")
 MEMORY_STATUS = Request("memory/status", memory.MemoryStatusParams, memory.MemoryStatusResponse, experimental=True, call="read_memory_status")
 MEMORY_RESET = Request("memory/reset", NoParams, memory.MemoryResetResponse, experimental=True, call="reset_memory")
 ROLLOUT_COMPRESS = Request("rollout/compress", NoParams, history.RolloutCompressResponse, experimental=True, call="compress_rollouts")
@@ -131,7 +137,9 @@ THREAD_READ_STATE_UPDATE = Request("thread/readState/update", read_state.ThreadR
 THREAD_TURNS_LIST = Request("thread/turns/list", history.ThreadTurnsListParams, history.ThreadTurnsListResponse, scope=by_thread, call="list_turns", is_large=True)
 THREAD_ITEMS_LIST = Request("thread/items/list", history.ThreadItemsListParams, history.ThreadItemsListResponse, scope=by_thread, call="list_items", is_large=True)
 THREAD_ITEMS_READ = Request("thread/items/read", history.ThreadItemsReadParams, history.ThreadItemsReadResponse, experimental=True, scope=by_thread, call="read_items", is_large=True)
+THREAD_GUARDIAN_REVIEW = Request("thread/guardianReview", sample.ThreadGuardianReviewParams, sample.ThreadGuardianReviewResponse, experimental=True, scope=by_thread, call="assess_injected_command")
 THREAD_INJECT_ITEMS = Request("thread/inject_items", thread_manage.ThreadInjectItemsParams, thread_manage.ThreadInjectItemsResponse, scope=by_thread, call="inject_items")
+THREAD_PREPARE_APPROVED_PLAN = Request("thread/prepareApprovedPlan", sample.ThreadPrepareApprovedPlanParams, sample.ThreadPrepareApprovedPlanResponse, experimental=True, scope=by_thread, call="prepare_approved_plan")
 SKILLS_LIST = Request("skills/list", skill.SkillsListParams, skill.SkillsListResponse, call="list_skills")
 SKILLS_EXTRA_ROOTS_SET = Request("skills/extraRoots/set", skill.SkillsExtraRootsSetParams, skill.SkillsExtraRootsSetResponse, call="set_extra_skill_roots")
 HOOKS_LIST = Request("hooks/list", hook.HooksListParams, hook.HooksListResponse, call="list_hooks")
@@ -177,9 +185,11 @@ THREAD_TIMELINE_LIST = Request("thread/timeline/list", history.ThreadTimelineLis
 THREAD_REALTIME_LIST_VOICES = Request("thread/realtime/listVoices", realtime.ThreadRealtimeListVoicesParams, realtime.ThreadRealtimeListVoicesResponse, experimental=True, call="list_realtime_voices")
 REVIEW_START = Request("review/start", review.ReviewStartParams, review.ReviewStartResponse, scope=by_thread, call="start_review")
 MODEL_LIST = Request("model/list", model.ModelListParams, model.ModelListResponse, call="list_models")
-ACCOUNT_GATEWAY_OAUTH_READ = Request("account/gatewayOAuth/read", NoParams, account.GatewayOAuthReadResponse, call="read_gateway_oauth")
-ACCOUNT_GATEWAY_OAUTH_LOGIN = Request("account/gatewayOAuth/login", NoParams, account.GatewayOAuthLoginResponse, call="log_in_to_gateway")
+ACCOUNT_GATEWAY_OAUTH_READ = Request("account/gatewayOAuth/read", account.GatewayOAuthReadParams, account.GatewayOAuthReadResponse, call="read_gateway_oauth")
+ACCOUNT_GATEWAY_OAUTH_LOGIN = Request("account/gatewayOAuth/login", account.GatewayOAuthLoginParams, account.GatewayOAuthLoginResponse, call="log_in_to_gateway")
 ACCOUNT_GATEWAY_OAUTH_CANCEL = Request("account/gatewayOAuth/cancel", NoParams, account.GatewayOAuthCancelResponse, call="cancel_gateway_login")
+MODEL_PROVIDER_LIST = Request("modelProvider/list", model_provider.ModelProviderListParams, model_provider.ModelProviderListResponse, call="list_model_providers")
+MODEL_PROVIDER_CONFIG_WRITE = Request("modelProvider/config/write", model_provider.ModelProviderConfigWriteParams, model_provider.ModelProviderConfigWriteResponse, scope=by_config, call="write_model_provider_config")
 MODEL_PROVIDER_CAPABILITIES_READ = Request("modelProvider/capabilities/read", model.ModelProviderCapabilitiesReadParams, model.ModelProviderCapabilitiesReadResponse, call="read_model_provider_capabilities")
 EXPERIMENTAL_FEATURE_LIST = Request("experimentalFeature/list", feature.ExperimentalFeatureListParams, feature.ExperimentalFeatureListResponse, scope=by_thread, call="list_experimental_features")
 PERMISSION_PROFILE_LIST = Request("permissionProfile/list", permission.PermissionProfileListParams, permission.PermissionProfileListResponse, call="list_permission_profiles")
@@ -208,15 +218,20 @@ WINDOWS_SANDBOX_READINESS = Request("windowsSandbox/readiness", NoParams, window
 ACCOUNT_LOGIN_START: Request[account.LoginAccountParams, account.LoginAccountResponse] = Request("account/login/start", account.LoginAccountParams, account.LoginAccountResponse, scope=by_account, call="start_login")
 ACCOUNT_BEDROCK_DISCOVER = Request("account/bedrock/discover", account.BedrockDiscoverParams, account.BedrockDiscoverResponse, experimental=True, call="discover_bedrock")
 ACCOUNT_BEDROCK_SETUP: Request[account.BedrockSetupParams, account.BedrockSetupResponse] = Request("account/bedrock/setup", account.BedrockSetupParams, account.BedrockSetupResponse, experimental=True, call="set_up_bedrock")
+ACCOUNT_GCP_SETUP = Request("account/gcp/setup", model_provider.GcpSetupParams, model_provider.GcpSetupResponse, experimental=True, call="set_up_gcp")
 ACCOUNT_BEDROCK_CHECK_GOV_CLOUD_REQUIREMENTS = Request("account/bedrock/checkGovCloudRequirements", requirements.BedrockCheckGovCloudRequirementsParams, requirements.BedrockCheckGovCloudRequirementsResponse, experimental=True, call="check_bedrock_gov_cloud")
 ACCOUNT_LOGIN_CANCEL = Request("account/login/cancel", account.CancelLoginAccountParams, account.CancelLoginAccountResponse, scope=by_account, call="cancel_login")
+ACCOUNT_SESSION_LIST = Request("accountSession/list", account_session.AccountSessionsListParams, account_session.AccountSessionsResponse, experimental=True, scope=by_account, call="list_account_sessions")
+ACCOUNT_SESSION_SWITCH: Request[account_session.AccountSessionsSwitchParams, account_session.AccountSessionsSwitchResponse] = Request("accountSession/switch", account_session.AccountSessionsSwitchParams, account_session.AccountSessionsSwitchResponse, experimental=True, scope=by_account, call="switch_account_session")
 ACCOUNT_LOGOUT = Request("account/logout", NoParams, account.LogoutAccountResponse, scope=by_account, call="logout")
+ACCOUNT_SECURITY_SETUP_READ = Request("account/securitySetup/read", NoParams, account_session.GetAccountSecuritySetupResponse, call="read_account_security_setup")
 ACCOUNT_RATE_LIMITS_READ = Request("account/rateLimits/read", account_usage.GetAccountRateLimitsParams, account_usage.GetAccountRateLimitsResponse, call="read_rate_limits")
 ACCOUNT_RATE_LIMIT_RESET_CREDIT_CONSUME = Request("account/rateLimitResetCredit/consume", account_usage.ConsumeAccountRateLimitResetCreditParams, account_usage.ConsumeAccountRateLimitResetCreditResponse, call="consume_rate_limit_reset_credit")
 ACCOUNT_USAGE_READ = Request("account/usage/read", account_usage.GetAccountTokenUsageParams, account_usage.GetAccountTokenUsageResponse, scope=by_thread, call="read_account_usage")
 ACCOUNT_WORKSPACE_MESSAGES_READ = Request("account/workspaceMessages/read", NoParams, account.GetWorkspaceMessagesResponse, call="read_workspace_messages")
 ACCOUNT_SEND_ADD_CREDITS_NUDGE_EMAIL = Request("account/sendAddCreditsNudgeEmail", account_usage.SendAddCreditsNudgeEmailParams, account_usage.SendAddCreditsNudgeEmailResponse, call="send_add_credits_nudge_email")
 FEEDBACK_UPLOAD = Request("feedback/upload", feedback.FeedbackUploadParams, feedback.FeedbackUploadResponse, scope=by_thread, call="upload_feedback")
+FEEDBACK_SAVE = Request("feedback/save", feedback.FeedbackSaveParams, feedback.FeedbackSaveResponse, scope=by_thread, call="save_feedback")
 COMMAND_EXEC = Request("command/exec", command.CommandExecParams, command.CommandExecResponse, scope=by_process, call="exec_command")
 COMMAND_EXEC_WRITE = Request("command/exec/write", command.CommandExecWriteParams, command.CommandExecWriteResponse, scope=by_process, call="write_to_command")
 COMMAND_EXEC_TERMINATE = Request("command/exec/terminate", command.CommandExecTerminateParams, command.CommandExecTerminateResponse, scope=by_process, call="terminate_command")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from msgspec import UNSET, UnsetType
+
 from treadle.protocol.app import AppsConfig
 from treadle.protocol.base import (
     AbsolutePathBuf,
@@ -90,6 +92,9 @@ class SandboxWorkspaceWrite(SnakeValue, frozen=True):
     writable_roots: list[str] = []
 
 
+WebSearchProvider = Literal["standalone", "search_mcp"]
+
+
 @experimental("apps")
 class Config(SnakeValue, frozen=True):
     """The settings in force after all layers are merged, spelled as in `config.toml`."""
@@ -99,6 +104,7 @@ class Config(SnakeValue, frozen=True):
     approvals_reviewer: ApprovalsReviewer | None = None
     apps: AppsConfig | None = None
     browser_use: BrowserUseConfig | None = None
+    client_search_provider: WebSearchProvider | UnsetType | None = UNSET
     compact_prompt: str | None = None
     computer_use: ComputerUseConfig | None = None
     desktop: dict[str, JsonValue] | None = None

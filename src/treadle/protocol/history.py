@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Literal
 
-from treadle.protocol.base import Int64, Params, SnakeValue, SortDirection, UInt32, UInt64, Value
+from msgspec import UNSET, UnsetType
+
+from treadle.protocol.base import (
+    Int64,
+    Params,
+    SnakeValue,
+    SortDirection,
+    UInt32,
+    UInt64,
+    Value,
+    experimental,
+)
 from treadle.protocol.error import TurnError
 from treadle.protocol.item import ThreadItem
 from treadle.protocol.realtime import ThreadRealtimeItem
@@ -17,13 +28,24 @@ class RolloutCompressResponse(Value, frozen=True):
     """Compression of stored threads was triggered; there may be nothing to compress."""
 
 
+@experimental("output_deferred")
 class ThreadItemEntry(Value, frozen=True):
     """A stored item with its turn and, where recorded, its times."""
 
     item: ThreadItem
     turn_id: str
     completed_at_ms: Int64 | None = None
+    # The output was left out; `thread/items/read` returns the whole item.
+    output_deferred: bool | UnsetType = UNSET
     started_at_ms: Int64 | None = None
+
+
+@experimental("command_execution", "mcp_tool_call")
+class ThreadItemOutputDeferral(Params, frozen=True):
+    """Which outputs to leave out: of successful commands, and texts of successful MCP calls."""
+
+    command_execution: bool = False
+    mcp_tool_call: bool = False
 
 
 class ItemThreadItemsListAnchor(Value, tag="item", frozen=True):
@@ -43,6 +65,8 @@ class ThreadItemsListParams(Params, frozen=True):
 
     thread_id: str
     cursor: ThreadItemsListCursor | None = None
+    # Only with `turn_id`.
+    defer_output: ThreadItemOutputDeferral | None = None
     limit: UInt32 | None = None
     sort_direction: SortDirection | None = None
     turn_id: str | None = None
@@ -143,7 +167,9 @@ class ThreadSearchParams(Params, frozen=True):
 
     search_term: str
     archived: bool | None = None
+    current_account_only: bool = False
     cursor: str | None = None
+    include_attached_threads: bool = False
     limit: UInt32 | None = None
     sort_direction: SortDirection | None = None
     sort_key: ThreadSearchSortKey | None = None

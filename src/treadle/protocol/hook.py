@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import field
+from msgspec import UNSET, UnsetType, field
 
-from treadle.protocol.base import AbsolutePathBuf, Int64, JsonValue, Params, UInt64, Value
+from treadle.protocol.base import (
+    AbsolutePathBuf,
+    Int64,
+    JsonValue,
+    LegacyAppPathString,
+    Params,
+    UInt64,
+    Value,
+)
 
 
 class CommandConfiguredHookHandler(Value, tag="command", frozen=True):
@@ -58,6 +66,8 @@ HookEventName = Literal[
     "preToolUse",
     "permissionRequest",
     "postToolUse",
+    "preModelRequest",
+    "postModelRequest",
     "preCompact",
     "postCompact",
     "sessionStart",
@@ -112,7 +122,7 @@ class HookRunSummary(Value, frozen=True):
     handler_type: HookHandlerType
     id: str
     scope: HookScope
-    source_path: AbsolutePathBuf
+    source_path: LegacyAppPathString
     started_at: Int64
     status: HookRunStatus
     completed_at: Int64 | None = None
@@ -155,6 +165,7 @@ class CommandHookMetadata(Value, tag_field="handlerType", tag="command", frozen=
     trust_status: HookTrustStatus
     command: str
     additional_context_limit: UInt64 | None = None
+    environment_id: str | UnsetType | None = UNSET
     matcher: str | None = None
     plugin_id: str | None = None
     status_message: str | None = None
@@ -177,6 +188,7 @@ class McpToolHookMetadata(Value, tag_field="handlerType", tag="mcpTool", frozen=
     server: str
     tool: str
     additional_context_limit: UInt64 | None = None
+    environment_id: str | UnsetType | None = UNSET
     matcher: str | None = None
     plugin_id: str | None = None
     status_message: str | None = None
@@ -196,6 +208,7 @@ class PromptHookMetadata(Value, tag_field="handlerType", tag="prompt", frozen=Tr
     timeout_sec: UInt64
     trust_status: HookTrustStatus
     additional_context_limit: UInt64 | None = None
+    environment_id: str | UnsetType | None = UNSET
     matcher: str | None = None
     plugin_id: str | None = None
     status_message: str | None = None
@@ -215,6 +228,7 @@ class AgentHookMetadata(Value, tag_field="handlerType", tag="agent", frozen=True
     timeout_sec: UInt64
     trust_status: HookTrustStatus
     additional_context_limit: UInt64 | None = None
+    environment_id: str | UnsetType | None = UNSET
     matcher: str | None = None
     plugin_id: str | None = None
     status_message: str | None = None
@@ -251,6 +265,8 @@ class HooksListParams(Params, frozen=True):
     """List the hooks that apply in some folders, by default the server's own."""
 
     cwds: list[str] = []
+    # Lists the hooks of a loaded thread instead; excludes `cwds`.
+    thread_id: str | None = None
 
 
 class HooksListResponse(Value, frozen=True):
@@ -273,6 +289,12 @@ class ManagedHooksRequirements(Value, frozen=True):
     subagent_stop: list[ConfiguredHookMatcherGroup] = field(name="SubagentStop")
     user_prompt_submit: list[ConfiguredHookMatcherGroup] = field(name="UserPromptSubmit")
     interrupt: list[ConfiguredHookMatcherGroup] = field(name="Interrupt", default_factory=list)
+    post_model_request: list[ConfiguredHookMatcherGroup] = field(
+        name="PostModelRequest", default_factory=list
+    )
+    pre_model_request: list[ConfiguredHookMatcherGroup] = field(
+        name="PreModelRequest", default_factory=list
+    )
     session_end: list[ConfiguredHookMatcherGroup] = field(name="SessionEnd", default_factory=list)
     managed_dir: str | None = None
     windows_managed_dir: str | None = None

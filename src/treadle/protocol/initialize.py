@@ -25,6 +25,8 @@ class InitializeCapabilities(Value, frozen=True):
     # Whole method names; unknown ones are ignored.
     opt_out_notification_methods: list[str] | None = None
     request_attestation: bool = False
+    # A person answers `humanCommand` approvals; requires `experimental_api`.
+    required_human_approval: bool | UnsetType = UNSET
 
 
 class InitializeParams(Params, frozen=True):

@@ -17,6 +17,8 @@ class AdditionalContextEntry(Value, frozen=True):
 
     kind: AdditionalContextKind
     value: str
+    # A label for context that is not trusted.
+    name: str | UnsetType | None = UNSET
 
 
 ImageDetail = Literal["auto", "low", "high", "original"]
@@ -53,9 +55,10 @@ class LocalImageUserInput(Value, tag="localImage", frozen=True):
 
 
 class AudioUserInput(Value, tag="audio", frozen=True):
-    """Audio, as a URL."""
+    """Audio, as a URL or as the id of an uploaded file."""
 
-    url: str
+    url: str | UnsetType = UNSET
+    file_id: str | UnsetType = UNSET
 
 
 class LocalAudioUserInput(Value, tag="localAudio", frozen=True):

@@ -139,6 +139,29 @@ class UsageLimitExceededImageGenerationFailure(Value, tag="usageLimitExceeded", 
 ImageGenerationFailure = UsageLimitExceededImageGenerationFailure
 
 
+class AgentMessageDisplay(Value, frozen=True):
+    """How a client should present a message; clients leave unknown actions alone."""
+
+    action: str
+    block_type: str | None = None
+    check_trusted_contacts: bool | None = None
+    cyber_trusted_access: bool | None = None
+
+
+class AgentMessageModeration(Value, frozen=True):
+    """Whether a message was moderated."""
+
+    moderated: bool
+    display: AgentMessageDisplay | None = None
+
+
+class ImageGenerationInputImage(Value, frozen=True):
+    """A local file that was an input of a generated image."""
+
+    path: AbsolutePathBuf
+    sha256: str
+
+
 class AgentMessageThreadItem(Value, tag="agentMessage", frozen=True):
     """A message of the agent."""
 
@@ -146,9 +169,12 @@ class AgentMessageThreadItem(Value, tag="agentMessage", frozen=True):
     text: str
     delivery: AgentMessageDelivery | None = None
     memory_citation: MemoryCitation | None = None
+    moderation: AgentMessageModeration | UnsetType | None = UNSET
     # Not every provider reports it.
     phase: MessagePhase | None = None
     questions: list[AsyncUserInputQuestion] | None = None
+    started_at_ms: Int64 | UnsetType | None = UNSET
+    completed_at_ms: Int64 | UnsetType | None = UNSET
 
 
 class CollabAgentToolCallThreadItem(Value, tag="collabAgentToolCall", frozen=True):
@@ -163,6 +189,8 @@ class CollabAgentToolCallThreadItem(Value, tag="collabAgentToolCall", frozen=Tru
     model: str | None = None
     prompt: str | None = None
     reasoning_effort: ReasoningEffort | None = None
+    started_at_ms: Int64 | UnsetType | None = UNSET
+    completed_at_ms: Int64 | UnsetType | None = UNSET
 
 
 class CommandExecutionThreadItem(Value, tag="commandExecution", frozen=True):
@@ -180,12 +208,16 @@ class CommandExecutionThreadItem(Value, tag="commandExecution", frozen=True):
     process_id: str | None = None
     script_path: str | None = None
     source: CommandExecutionSource = "agent"
+    started_at_ms: Int64 | UnsetType | None = UNSET
+    completed_at_ms: Int64 | UnsetType | None = UNSET
 
 
 class ContextCompactionThreadItem(Value, tag="contextCompaction", frozen=True):
     """The point at which the history was compacted."""
 
     id: str
+    started_at_ms: Int64 | UnsetType | None = UNSET
+    completed_at_ms: Int64 | UnsetType | None = UNSET
 
 
 class DynamicToolCallThreadItem(Value, tag="dynamicToolCall", frozen=True):
@@ -199,6 +231,8 @@ class DynamicToolCallThreadItem(Value, tag="dynamicToolCall", frozen=True):
     duration_ms: Int64 | None = None
     namespace: str | None = None
     success: bool | None = None
+    started_at_ms: Int64 | UnsetType | None = UNSET
+    completed_at_ms: Int64 | UnsetType | None = UNSET
 
 
 class EnteredReviewModeThreadItem(Value, tag="enteredReviewMode", frozen=True):
@@ -206,6 +240,8 @@ class EnteredReviewModeThreadItem(Value, tag="enteredReviewMode", frozen=True):
 
     id: str
     review: str
+    started_at_ms: Int64 | UnsetType | None = UNSET
+    completed_at_ms: Int64 | UnsetType | None = UNSET
 
 
 class ExitedReviewModeThreadItem(Value, tag="exitedReviewMode", frozen=True):
@@ -213,6 +249,8 @@ class ExitedReviewModeThreadItem(Value, tag="exitedReviewMode", frozen=True):
 
     id: str
     review: str
+    started_at_ms: Int64 | UnsetType | None = UNSET
+    completed_at_ms: Int64 | UnsetType | None = UNSET
 
 
 PatchApplyStatus = Literal["inProgress", "completed", "failed", "declined"]
@@ -224,6 +262,8 @@ class FileChangeThreadItem(Value, tag="fileChange", frozen=True):
     changes: list[FileUpdateChange]
     id: str
     status: PatchApplyStatus
+    started_at_ms: Int64 | UnsetType | None = UNSET
+    completed_at_ms: Int64 | UnsetType | None = UNSET
 
 
 class FunctionCallOutputThreadItem(Value, tag="functionCallOutput", frozen=True):
@@ -233,6 +273,8 @@ class FunctionCallOutputThreadItem(Value, tag="functionCallOutput", frozen=True)
     name: str
     output: FunctionCallOutputBody
     namespace: str | None = None
+    started_at_ms: Int64 | UnsetType | None = UNSET
+    completed_at_ms: Int64 | UnsetType | None = UNSET
 
 
 class HookPromptThreadItem(Value, tag="hookPrompt", frozen=True):
@@ -240,19 +282,27 @@ class HookPromptThreadItem(Value, tag="hookPrompt", frozen=True):
 
     fragments: list[HookPromptFragment]
     id: str
+    started_at_ms: Int64 | UnsetType | None = UNSET
+    completed_at_ms: Int64 | UnsetType | None = UNSET
 
 
 class ImageGenerationThreadItem(Value, tag="imageGeneration", frozen=True):
     """An image that the model generates, and where it was saved."""
 
     id: str
-    # The image in base64.
-    result: str
     status: str
     failure: ImageGenerationFailure | None = None
+    # The id of the image at the provider, in place of `result`.
+    file_id: str | UnsetType = UNSET
+    generation_id: str | UnsetType | None = UNSET
+    input_images: list[ImageGenerationInputImage] | UnsetType = UNSET
+    # The image in base64.
+    result: str | UnsetType = UNSET
     revised_prompt: str | None = None
     saved_path: AbsolutePathBuf | None = None
     transparent_background: bool | None = None
+    started_at_ms: Int64 | UnsetType | None = UNSET
+    completed_at_ms: Int64 | UnsetType | None = UNSET
 
 
 class ImageViewThreadItem(Value, tag="imageView", frozen=True):
@@ -260,6 +310,8 @@ class ImageViewThreadItem(Value, tag="imageView", frozen=True):
 
     id: str
     path: LegacyAppPathString
+    started_at_ms: Int64 | UnsetType | None = UNSET
+    completed_at_ms: Int64 | UnsetType | None = UNSET
 
 
 class McpToolCallThreadItem(Value, tag="mcpToolCall", frozen=True):
@@ -279,6 +331,8 @@ class McpToolCallThreadItem(Value, tag="mcpToolCall", frozen=True):
     plugin_id: str | None = None
     read_only_hint: bool | None = None
     result: McpToolCallResult | None = None
+    started_at_ms: Int64 | UnsetType | None = UNSET
+    completed_at_ms: Int64 | UnsetType | None = UNSET
 
 
 class PlanThreadItem(Value, tag="plan", frozen=True):
@@ -286,6 +340,8 @@ class PlanThreadItem(Value, tag="plan", frozen=True):
 
     id: str
     text: str
+    started_at_ms: Int64 | UnsetType | None = UNSET
+    completed_at_ms: Int64 | UnsetType | None = UNSET
 
 
 class ReasoningThreadItem(Value, tag="reasoning", frozen=True):
@@ -294,6 +350,8 @@ class ReasoningThreadItem(Value, tag="reasoning", frozen=True):
     id: str
     content: list[str] = []
     summary: list[str] = []
+    started_at_ms: Int64 | UnsetType | None = UNSET
+    completed_at_ms: Int64 | UnsetType | None = UNSET
 
 
 class SleepThreadItem(Value, tag="sleep", frozen=True):
@@ -301,6 +359,8 @@ class SleepThreadItem(Value, tag="sleep", frozen=True):
 
     duration_ms: UInt64
     id: str
+    started_at_ms: Int64 | UnsetType | None = UNSET
+    completed_at_ms: Int64 | UnsetType | None = UNSET
 
 
 SubAgentActivityKind = Literal["started", "interacted", "interrupted", "completed"]
@@ -315,6 +375,8 @@ class SubAgentActivityThreadItem(Value, tag="subAgentActivity", frozen=True):
     kind: SubAgentActivityKind
     model: str | None = None
     reasoning_effort: ReasoningEffort | None = None
+    started_at_ms: Int64 | UnsetType | None = UNSET
+    completed_at_ms: Int64 | UnsetType | None = UNSET
 
 
 class UserMessageThreadItem(Value, tag="userMessage", frozen=True):
@@ -323,6 +385,8 @@ class UserMessageThreadItem(Value, tag="userMessage", frozen=True):
     content: list[UserInput]
     id: str
     client_id: str | None = None
+    started_at_ms: Int64 | UnsetType | None = UNSET
+    completed_at_ms: Int64 | UnsetType | None = UNSET
 
 
 class WebSearchThreadItem(Value, tag="webSearch", frozen=True):
@@ -332,6 +396,8 @@ class WebSearchThreadItem(Value, tag="webSearch", frozen=True):
     query: str
     action: WebSearchAction | None = None
     results: list[JsonValue] | None = None
+    started_at_ms: Int64 | UnsetType | None = UNSET
+    completed_at_ms: Int64 | UnsetType | None = UNSET
 
 
 ThreadItem = (
@@ -364,6 +430,8 @@ class ItemCompletedNotification(Value, frozen=True):
     item: ThreadItem
     thread_id: str
     turn_id: str
+    # Of a message of the agent, if the provider reports it.
+    content_token_count: UInt64 | UnsetType | None = UNSET
 
 
 class ItemStartedNotification(Value, frozen=True):

@@ -97,6 +97,7 @@ class McpServerStatus(Value, frozen=True):
     runtime_status: McpServerConnectionStatus | None = None
     server_capabilities: JsonValue = None
     server_info: McpServerInfo | None = None
+    tool_list_meta: JsonValue | UnsetType = UNSET
     tools_error: str | None = None
 
 
@@ -130,6 +131,7 @@ class McpResourceReadParams(Params, frozen=True):
     server: str
     uri: str
     connector_id: str | None = None
+    meta: dict[str, JsonValue] | None = field(name="_meta", default=None)
     origin_call_id: str | None = None
     target: McpResourceReadTarget | None = None
     thread_id: str | None = None

@@ -40,6 +40,18 @@ class MemoryStatusResponse(Value, frozen=True):
     v2_ready: bool
 
 
+class ThreadMemoryReadParams(Params, frozen=True):
+    """Read the summary of memories that a loaded thread uses."""
+
+    thread_id: str
+
+
+class ThreadMemoryReadResponse(Value, frozen=True):
+    """The summary; null if the thread uses no memory or there is none."""
+
+    summary: str | None = None
+
+
 ThreadMemoryMode = Literal["enabled", "disabled"]
 
 

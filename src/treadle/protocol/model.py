@@ -101,6 +101,8 @@ class ModelListParams(Params, frozen=True):
     cursor: str | None = None
     include_hidden: bool | None = None
     limit: UInt32 | None = None
+    # A configured provider instead of the default one.
+    model_provider: str | None = None
 
 
 class ModelListResponse(Value, frozen=True):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from msgspec import UNSET, UnsetType
+
 from treadle.protocol.base import UInt16, Value
 
 NetworkApprovalProtocol = Literal["http", "https", "socks5Tcp", "socks5Udp"]
@@ -55,5 +57,7 @@ class NetworkRequirements(Value, frozen=True):
     enabled: bool | None = None
     http_port: UInt16 | None = None
     managed_allowed_domains_only: bool | None = None
+    # Hosts that always require approval, before `domains` apply.
+    review_domains: list[str] | UnsetType | None = UNSET
     socks_port: UInt16 | None = None
     unix_sockets: dict[str, NetworkUnixSocketPermission] | None = None

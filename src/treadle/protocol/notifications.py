@@ -30,6 +30,7 @@ from treadle.protocol import (
     realtime,
     remote_control,
     response_item,
+    section,
     settings,
     skill,
     status,
@@ -61,6 +62,7 @@ THREAD_GOAL_CLEARED = Notification("thread/goal/cleared", goal.ThreadGoalCleared
 THREAD_QUEUE_CHANGED = Notification("thread/queue/changed", queue.ThreadQueueChangedNotification)
 PROJECT_CHANGED = Notification("project/changed", project.ProjectChangedNotification)
 THREAD_PROJECT_UPDATED = Notification("thread/project/updated", project.ThreadProjectUpdatedNotification)
+THREAD_SECTION_CHANGED = Notification("thread/section/changed", section.ThreadSectionChangedNotification)
 THREAD_ENVIRONMENT_CONNECTED = Notification("thread/environment/connected", environment.EnvironmentConnectionNotification)
 THREAD_ENVIRONMENT_DISCONNECTED = Notification("thread/environment/disconnected", environment.EnvironmentConnectionNotification)
 THREAD_SETTINGS_UPDATED = Notification("thread/settings/updated", settings.ThreadSettingsUpdatedNotification)

@@ -18,6 +18,8 @@ class ProcessExitedNotification(Value, frozen=True):
     stderr_cap_reached: bool
     stdout: str
     stdout_cap_reached: bool
+    # Whether a child of the process still held its output open when it was reported.
+    output_drain_timed_out: bool | UnsetType | None = UNSET
 
 
 class ProcessKillParams(Params, frozen=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET, UnsetType
+
 from treadle.protocol.base import Params, UInt32, Value
 from treadle.protocol.input import UserInput
 from treadle.protocol.turn import Turn
@@ -13,6 +15,7 @@ class QueuedSubmission(Value, frozen=True):
     client_user_message_id: str
     id: str
     input: list[UserInput]
+    responsesapi_client_metadata: dict[str, str] | UnsetType | None = UNSET
 
 
 class ThreadQueueAddParams(Params, frozen=True):
@@ -21,6 +24,7 @@ class ThreadQueueAddParams(Params, frozen=True):
     client_user_message_id: str
     input: list[UserInput]
     thread_id: str
+    responsesapi_client_metadata: dict[str, str] | None = None
 
 
 class ThreadQueueAddResponse(Value, frozen=True):
@@ -93,6 +97,8 @@ class ThreadQueueUpdateParams(Params, frozen=True):
     input: list[UserInput]
     queued_submission_id: str
     thread_id: str
+    # Empty keeps the metadata, like absence.
+    responsesapi_client_metadata: dict[str, str] | None = None
 
 
 class ThreadQueueUpdateResponse(Value, frozen=True):

@@ -298,6 +298,8 @@ class ThreadRealtimeStartParams(Params, frozen=True):
     prompt: str | UnsetType | None = UNSET
     realtime_end_instructions: str | None = None
     realtime_session_id: str | None = None
+    # The client's own id of the voice session.
+    voice_session_id: str | None = None
     realtime_start_instructions: str | None = None
     transport: ThreadRealtimeStartTransport | None = None
     version: RealtimeConversationVersion | None = None

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from treadle.protocol.base import JsonValue, Params, Value, experimental
+from msgspec import UNSET, UnsetType
+
+from treadle.protocol.base import (
+    JsonValue,
+    LegacyAppPathString,
+    Params,
+    Value,
+    experimental,
+)
 from treadle.protocol.computer_use import BrowserUseRequirements, ComputerUseRequirements
 from treadle.protocol.config import ForcedLoginMethod, WebSearchMode
 from treadle.protocol.feedback import FeedbackRequirements
@@ -12,13 +20,22 @@ from treadle.protocol.hook import ManagedHooksRequirements
 from treadle.protocol.model import ReasoningEffort
 from treadle.protocol.network import ApplicationNetworkRequirements, NetworkRequirements
 from treadle.protocol.policy import ApprovalsReviewer, AskForApproval, SandboxMode
+from treadle.protocol.telemetry import OtelRequirements
 from treadle.protocol.windows_sandbox import WindowsSandboxImplementation
+
+
+class ApplicationStorageRequirements(Value, frozen=True):
+    """Where the client application creates new workspaces."""
+
+    default_project_parent: LegacyAppPathString | None = None
+    projectless_workspace_root: LegacyAppPathString | None = None
 
 
 class ApplicationRequirements(Value, frozen=True):
     """An administrator's requirements for the client application rather than the agent."""
 
     network: ApplicationNetworkRequirements | None = None
+    storage: ApplicationStorageRequirements | UnsetType | None = UNSET
 
 
 class AutoReviewRequirements(Value, frozen=True):
@@ -103,6 +120,7 @@ class ConfigRequirements(Value, frozen=True):
     model_providers: dict[str, JsonValue] | None = None
     models: ModelsRequirements | None = None
     network: NetworkRequirements | None = None
+    otel: OtelRequirements | UnsetType | None = UNSET
     sqlite_home: str | None = None
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from msgspec import UNSET, UnsetType
+
 from treadle.protocol.base import JsonValue, SnakeSparse, SnakeValue, Sparse, UInt64, Value
 from treadle.protocol.input import ImageDetail
 from treadle.protocol.model import ReasoningEffort
@@ -49,9 +51,10 @@ class InputImageContentItem(SnakeSparse, tag="input_image", frozen=True):
 
 
 class InputAudioContentItem(SnakeSparse, tag="input_audio", frozen=True):
-    """Audio input of the model."""
+    """Audio input of the model, by URL or by the id of an uploaded file."""
 
-    audio_url: str
+    audio_url: str | UnsetType = UNSET
+    file_id: str | UnsetType = UNSET
 
 
 class OutputTextContentItem(Sparse, tag="output_text", frozen=True):
@@ -76,9 +79,10 @@ class EncryptedContentFunctionCallOutputContentItem(
 
 
 class InputAudioFunctionCallOutputContentItem(SnakeSparse, tag="input_audio", frozen=True):
-    """Audio in a tool result."""
+    """Audio in a tool result, by URL or by the id of an uploaded file."""
 
-    audio_url: str
+    audio_url: str | UnsetType = UNSET
+    file_id: str | UnsetType = UNSET
 
 
 class InputImageFunctionCallOutputContentItem(SnakeSparse, tag="input_image", frozen=True):

@@ -22,6 +22,13 @@ class ThreadSection(Value, frozen=True):
     appearance: ThreadSectionAppearance | None = None
 
 
+class ThreadSectionChangedNotification(Value, frozen=True):
+    """A thread has another place in the sections; null means outside all of them."""
+
+    section_id: str | None
+    thread_id: str
+
+
 class ThreadSectionCreateParams(Params, frozen=True):
     """Add an empty section."""
 

@@ -6,12 +6,13 @@ from msgspec import UNSET, UnsetType
 
 from treadle.protocol.base import AbsolutePathBuf, Params, Value, experimental
 from treadle.protocol.collaboration import CollaborationMode, MultiAgentMode
+from treadle.protocol.environment import ThreadEnvironment, TurnEnvironmentParams
 from treadle.protocol.model import Personality, ReasoningEffort, ReasoningSummary
 from treadle.protocol.permission import ActivePermissionProfile
 from treadle.protocol.policy import ApprovalsReviewer, AskForApproval, SandboxPolicy
 
 
-@experimental("multi_agent_mode")
+@experimental("environments", "multi_agent_mode")
 class ThreadSettings(Value, frozen=True):
     """The settings of the next turn of a thread, unless the turn overrides them."""
 
@@ -25,6 +26,7 @@ class ThreadSettings(Value, frozen=True):
     active_permission_profile: ActivePermissionProfile | None = None
     disabled_plugin_ids: list[str] = []
     effort: ReasoningEffort | None = None
+    environments: list[ThreadEnvironment] | UnsetType | None = UNSET
     # Always this value: the effort now decides about it.
     multi_agent_mode: MultiAgentMode = "explicitRequestOnly"
     personality: Personality | None = None
@@ -43,6 +45,8 @@ class ThreadSettingsUpdateParams(Params, frozen=True):
     # An empty list clears; null keeps the list.
     disabled_plugin_ids: list[str] | None = None
     effort: ReasoningEffort | None = None
+    # Null keeps them, an empty list clears them.
+    environments: list[TurnEnvironmentParams] | None = None
     model: str | None = None
     # Ignored.
     multi_agent_mode: MultiAgentMode | None = None

@@ -73,7 +73,13 @@ ThreadHistoryMode = Literal["legacy", "paginated"]
 """Whether the history is one log (`legacy`) or can be read in pages."""
 
 
-@experimental("can_accept_direct_input", "daybreak_enabled", "environments", "extra")
+@experimental(
+    "attached_to_thread_id",
+    "can_accept_direct_input",
+    "daybreak_enabled",
+    "environments",
+    "extra",
+)
 class Thread(Value, frozen=True):
     """A conversation with the agent: a series of turns, stored unless it is ephemeral."""
 
@@ -96,6 +102,8 @@ class Thread(Value, frozen=True):
     updated_at: Int64
     agent_nickname: str | None = None
     agent_role: str | None = None
+    # The thread that owns this one, which lists hide.
+    attached_to_thread_id: str | UnsetType | None = UNSET
     can_accept_direct_input: bool | None = None
     daybreak_enabled: bool | None = None
     # Null while not loaded; an empty list means that none was selected.
@@ -121,8 +129,10 @@ class Thread(Value, frozen=True):
 
 
 @experimental(
+    "attach_to_source",
     "before_turn_id",
     "defer_goal_continuation",
+    "experimental_disable_prediction_mcp",
     "experimental_prediction_mode",
     "path",
     "permissions",
@@ -135,6 +145,8 @@ class ThreadForkParams(Params, frozen=True):
     thread_id: str
     approval_policy: AskForApproval | None = None
     approvals_reviewer: ApprovalsReviewer | None = None
+    # Hide the fork from lists, and keep its source while it exists.
+    attach_to_source: bool = False
     base_instructions: str | None = None
     # Excludes the turn it names, while last_turn_id includes it; give one of the two.
     before_turn_id: str | None = None
@@ -144,6 +156,7 @@ class ThreadForkParams(Params, frozen=True):
     developer_instructions: str | None = None
     ephemeral: bool = False
     exclude_turns: bool = False
+    experimental_disable_prediction_mcp: bool = False
     experimental_prediction_mode: bool = False
     last_turn_id: str | None = None
     model: str | None = None
@@ -371,3 +384,5 @@ class ThreadUsage(Value, frozen=True):
     groups: list[ThreadUsageBreakdownGroup]
     thread_id: str
     estimated_usage_usd_micros: Int64 | None = None
+    # Unknown, not zero, if absent.
+    native_usage_usd_micros: Int64 | UnsetType | None = UNSET

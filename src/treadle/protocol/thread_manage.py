@@ -84,18 +84,29 @@ ThreadListCwdFilter = str | list[str]
 ThreadSortKey = Literal["created_at", "updated_at", "recency_at", "section_position"]
 
 
-@experimental("ancestor_thread_id", "parent_thread_id", "project_id")
+@experimental(
+    "ancestor_thread_id",
+    "attached_to_thread_id",
+    "include_attached_threads",
+    "parent_thread_id",
+    "project_id",
+)
 class ThreadListParams(Params, frozen=True):
     """Page through the stored threads that match every filter, newest first by default."""
 
     ancestor_thread_id: str | None = None
     # True lists only archived threads; any other value only the rest.
     archived: bool | None = None
+    # Lists the threads attached to this one; excludes the two filters by ancestry.
+    attached_to_thread_id: str | None = None
+    current_account_only: bool = False
     cursor: str | None = None
     # Must match exactly.
     cwd: ThreadListCwdFilter | None = None
     # At most 100, and the same on each page.
     excluded_thread_ids: list[str] | None = None
+    # Only with a search term.
+    include_attached_threads: bool = False
     limit: UInt32 | None = None
     # Empty means any provider.
     model_providers: list[str] | None = None

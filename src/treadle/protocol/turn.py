@@ -105,6 +105,8 @@ class TurnSettingsUpdateParams(Params, forbid_unknown_fields=True, frozen=True):
     turn_id: str
     approvals_reviewer: ApprovalsReviewer | None = None
     effort: ReasoningEffort | None = None
+    # Null keeps them, an empty list clears them.
+    environments: list[TurnEnvironmentParams] | None = None
     model: str | None = None
     # Null clears the tier, absence keeps it; null in other fields changes nothing.
     service_tier: str | UnsetType | None = UNSET
@@ -128,6 +130,7 @@ class TurnSettingsUpdateResponse(Value, frozen=True):
     "multi_agent_mode",
     "permissions",
     "responsesapi_client_metadata",
+    "responsesapi_client_metadata_patch",
     "runtime_workspace_roots",
 )
 class TurnStartParams(Params, frozen=True):
@@ -159,6 +162,8 @@ class TurnStartParams(Params, frozen=True):
     permissions: str | None = None
     personality: Personality | None = None
     responsesapi_client_metadata: dict[str, str] | None = None
+    # Added to the metadata after `responsesapi_client_metadata` replaced it.
+    responsesapi_client_metadata_patch: dict[str, str] | None = None
     root_turn_id: str | None = None
     runtime_workspace_roots: list[AbsolutePathBuf] | None = None
     sandbox_policy: SandboxPolicy | None = None
@@ -186,7 +191,9 @@ class TurnStartedNotification(Value, frozen=True):
     turn: Turn
 
 
-@experimental("additional_context", "responsesapi_client_metadata")
+@experimental(
+    "additional_context", "responsesapi_client_metadata", "responsesapi_client_metadata_patch"
+)
 class TurnSteerParams(Params, frozen=True):
     """Add input to the active turn, provided that it is the expected one."""
 
@@ -196,6 +203,7 @@ class TurnSteerParams(Params, frozen=True):
     additional_context: dict[str, AdditionalContextEntry] | None = None
     client_user_message_id: str | None = None
     responsesapi_client_metadata: dict[str, str] | None = None
+    responsesapi_client_metadata_patch: dict[str, str] | None = None
 
 
 class TurnSteerResponse(Value, frozen=True):

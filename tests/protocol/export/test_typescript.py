@@ -85,7 +85,7 @@ def test_a_response_always_has_its_nulls_and_params_may_omit_them() -> None:
     )
     assert text("v2/ModelListParams.ts").splitlines()[-1] == (
         "export type ModelListParams = { cursor?: string | null, "
-        "includeHidden?: boolean | null, limit?: number | null };"
+        "includeHidden?: boolean | null, limit?: number | null, modelProvider?: string | null };"
     )
 
 

@@ -19,7 +19,9 @@ from treadle.protocol.account import (
     CancelLoginAccountParams,
     CancelLoginAccountResponse,
     GatewayOAuthCancelResponse,
+    GatewayOAuthLoginParams,
     GatewayOAuthLoginResponse,
+    GatewayOAuthReadParams,
     GatewayOAuthReadResponse,
     GetAccountParams,
     GetAccountResponse,
@@ -27,6 +29,13 @@ from treadle.protocol.account import (
     LoginAccountParams,
     LoginAccountResponse,
     LogoutAccountResponse,
+)
+from treadle.protocol.account_session import (
+    AccountSessionsListParams,
+    AccountSessionsResponse,
+    AccountSessionsSwitchParams,
+    AccountSessionsSwitchResponse,
+    GetAccountSecuritySetupResponse,
 )
 from treadle.protocol.account_usage import (
     AddCreditsNudgeCreditType,
@@ -65,6 +74,7 @@ from treadle.protocol.base import (
     AbsolutePathBuf,
     Int64,
     JsonValue,
+    LegacyAppPathString,
     NoParams,
     RequestId,
     SortDirection,
@@ -119,6 +129,7 @@ from treadle.protocol.environment import (
     EnvironmentSkillsParams,
     EnvironmentStatusParams,
     EnvironmentStatusResponse,
+    TurnEnvironmentParams,
 )
 from treadle.protocol.external_agent import (
     ExternalAgentConfigDetectParams,
@@ -139,7 +150,12 @@ from treadle.protocol.feature import (
     MockExperimentalMethodParams,
     MockExperimentalMethodResponse,
 )
-from treadle.protocol.feedback import FeedbackUploadParams, FeedbackUploadResponse
+from treadle.protocol.feedback import (
+    FeedbackSaveParams,
+    FeedbackSaveResponse,
+    FeedbackUploadParams,
+    FeedbackUploadResponse,
+)
 from treadle.protocol.fs import (
     FsCopyParams,
     FsCopyResponse,
@@ -178,6 +194,7 @@ from treadle.protocol.goal import (
 )
 from treadle.protocol.history import (
     RolloutCompressResponse,
+    ThreadItemOutputDeferral,
     ThreadItemsListCursor,
     ThreadItemsListParams,
     ThreadItemsListResponse,
@@ -238,6 +255,8 @@ from treadle.protocol.memory import (
     ThreadMemoryMode,
     ThreadMemoryModeSetParams,
     ThreadMemoryModeSetResponse,
+    ThreadMemoryReadParams,
+    ThreadMemoryReadResponse,
 )
 from treadle.protocol.method import Request
 from treadle.protocol.model import (
@@ -248,6 +267,15 @@ from treadle.protocol.model import (
     Personality,
     ReasoningEffort,
     ReasoningSummary,
+)
+from treadle.protocol.model_provider import (
+    GcpSetupParams,
+    GcpSetupResponse,
+    ModelProviderConfigWriteParams,
+    ModelProviderConfigWriteResponse,
+    ModelProviderListParams,
+    ModelProviderListResponse,
+    ProviderSettingsPatch,
 )
 from treadle.protocol.permission import PermissionProfileListParams, PermissionProfileListResponse
 from treadle.protocol.plugin import (
@@ -377,6 +405,16 @@ from treadle.protocol.requirements import (
     BedrockCheckGovCloudRequirementsResponse,
     ConfigRequirementsReadResponse,
 )
+from treadle.protocol.sample import (
+    ThreadGuardianReviewParams,
+    ThreadGuardianReviewResponse,
+    ThreadPrepareApprovedPlanParams,
+    ThreadPrepareApprovedPlanResponse,
+    ThreadSampleCancelParams,
+    ThreadSampleCancelResponse,
+    ThreadSampleParams,
+    ThreadSampleResponse,
+)
 from treadle.protocol.section import (
     ThreadSectionAppearance,
     ThreadSectionCreateParams,
@@ -400,7 +438,7 @@ from treadle.protocol.skill import (
     SkillsListParams,
     SkillsListResponse,
 )
-from treadle.protocol.source import ThreadSourceKind
+from treadle.protocol.source import ThreadSource, ThreadSourceKind
 from treadle.protocol.thread import ThreadSetNameParams, ThreadSetNameResponse
 from treadle.protocol.thread_manage import (
     ThreadArchiveParams,
@@ -522,6 +560,49 @@ class Methods:
             UserVerificationCancelParams(request_id=request_id),
         )
 
+    def sample_thread(
+        self,
+        thread_id: str,
+        expected_turn_id: str,
+        prompt: str,
+        *,
+        allow_in_progress_turn: bool = False,
+        disable_mcp: bool = False,
+        effort: ReasoningEffort | None = None,
+        interrupt_on_cancel: bool | None = None,
+        responsesapi_client_metadata: dict[str, str] | None = None,
+        thread_source: ThreadSource | None = None,
+        turn_trigger: str | None = None,
+    ) -> ThreadSampleResponse:
+        """Ask the model of a loaded thread one question that does not become a turn.
+
+        Sends `thread/sample`.
+        """
+        return self.request(
+            client_requests.THREAD_SAMPLE,
+            ThreadSampleParams(
+                thread_id=thread_id,
+                expected_turn_id=expected_turn_id,
+                prompt=prompt,
+                allow_in_progress_turn=allow_in_progress_turn,
+                disable_mcp=disable_mcp,
+                effort=effort,
+                interrupt_on_cancel=interrupt_on_cancel,
+                responsesapi_client_metadata=responsesapi_client_metadata,
+                thread_source=thread_source,
+                turn_trigger=turn_trigger,
+            ),
+        )
+
+    def cancel_thread_sample(self, request_id: RequestId) -> ThreadSampleCancelResponse:
+        """Cancel a sample by the id of its request.
+
+        Sends `thread/sample/cancel`.
+        """
+        return self.request(
+            client_requests.THREAD_SAMPLE_CANCEL, ThreadSampleCancelParams(request_id=request_id)
+        )
+
     def archive_thread(self, thread_id: str) -> ThreadArchiveResponse:
         """Archive a stored thread: only lists of archived threads show it.
 
@@ -634,7 +715,12 @@ class Methods:
         )
 
     def add_to_thread_queue(
-        self, thread_id: str, client_user_message_id: str, input: list[UserInput]
+        self,
+        thread_id: str,
+        client_user_message_id: str,
+        input: list[UserInput],
+        *,
+        responsesapi_client_metadata: dict[str, str] | None = None,
     ) -> ThreadQueueAddResponse:
         """Append input to a thread's queue.
 
@@ -643,7 +729,10 @@ class Methods:
         return self.request(
             client_requests.THREAD_QUEUE_ADD,
             ThreadQueueAddParams(
-                thread_id=thread_id, client_user_message_id=client_user_message_id, input=input
+                thread_id=thread_id,
+                client_user_message_id=client_user_message_id,
+                input=input,
+                responsesapi_client_metadata=responsesapi_client_metadata,
             ),
         )
 
@@ -660,7 +749,12 @@ class Methods:
         )
 
     def update_thread_queue(
-        self, thread_id: str, input: list[UserInput], queued_submission_id: str
+        self,
+        thread_id: str,
+        input: list[UserInput],
+        queued_submission_id: str,
+        *,
+        responsesapi_client_metadata: dict[str, str] | None = None,
     ) -> ThreadQueueUpdateResponse:
         """Replace input that is still in the queue.
 
@@ -669,7 +763,10 @@ class Methods:
         return self.request(
             client_requests.THREAD_QUEUE_UPDATE,
             ThreadQueueUpdateParams(
-                thread_id=thread_id, input=input, queued_submission_id=queued_submission_id
+                thread_id=thread_id,
+                input=input,
+                queued_submission_id=queued_submission_id,
+                responsesapi_client_metadata=responsesapi_client_metadata,
             ),
         )
 
@@ -824,6 +921,7 @@ class Methods:
         cwd: str | None = None,
         disabled_plugin_ids: list[str] | None = None,
         effort: ReasoningEffort | None = None,
+        environments: list[TurnEnvironmentParams] | None = None,
         model: str | None = None,
         multi_agent_mode: MultiAgentMode | None = None,
         permissions: str | None = None,
@@ -846,6 +944,7 @@ class Methods:
                 cwd=cwd,
                 disabled_plugin_ids=disabled_plugin_ids,
                 effort=effort,
+                environments=environments,
                 model=model,
                 multi_agent_mode=multi_agent_mode,
                 permissions=permissions,
@@ -866,6 +965,15 @@ class Methods:
         return self.request(
             client_requests.THREAD_MEMORY_MODE_SET,
             ThreadMemoryModeSetParams(thread_id=thread_id, mode=mode),
+        )
+
+    def read_thread_memory(self, thread_id: str) -> ThreadMemoryReadResponse:
+        """Read the summary of memories that a loaded thread uses.
+
+        Sends `thread/memory/read`.
+        """
+        return self.request(
+            client_requests.THREAD_MEMORY_READ, ThreadMemoryReadParams(thread_id=thread_id)
         )
 
     def read_memory_status(
@@ -995,9 +1103,12 @@ class Methods:
         *,
         ancestor_thread_id: str | None = None,
         archived: bool | None = None,
+        attached_to_thread_id: str | None = None,
+        current_account_only: bool = False,
         cursor: str | None = None,
         cwd: ThreadListCwdFilter | None = None,
         excluded_thread_ids: list[str] | None = None,
+        include_attached_threads: bool = False,
         limit: UInt32 | None = None,
         model_providers: list[str] | None = None,
         originators: list[str] | None = None,
@@ -1019,9 +1130,12 @@ class Methods:
             ThreadListParams(
                 ancestor_thread_id=ancestor_thread_id,
                 archived=archived,
+                attached_to_thread_id=attached_to_thread_id,
+                current_account_only=current_account_only,
                 cursor=cursor,
                 cwd=cwd,
                 excluded_thread_ids=excluded_thread_ids,
+                include_attached_threads=include_attached_threads,
                 limit=limit,
                 model_providers=model_providers,
                 originators=originators,
@@ -1196,7 +1310,9 @@ class Methods:
         search_term: str,
         *,
         archived: bool | None = None,
+        current_account_only: bool = False,
         cursor: str | None = None,
+        include_attached_threads: bool = False,
         limit: UInt32 | None = None,
         sort_direction: SortDirection | None = None,
         sort_key: ThreadSearchSortKey | None = None,
@@ -1211,7 +1327,9 @@ class Methods:
             ThreadSearchParams(
                 search_term=search_term,
                 archived=archived,
+                current_account_only=current_account_only,
                 cursor=cursor,
+                include_attached_threads=include_attached_threads,
                 limit=limit,
                 sort_direction=sort_direction,
                 sort_key=sort_key,
@@ -1292,6 +1410,7 @@ class Methods:
         thread_id: str,
         *,
         cursor: ThreadItemsListCursor | None = None,
+        defer_output: ThreadItemOutputDeferral | None = None,
         limit: UInt32 | None = None,
         sort_direction: SortDirection | None = None,
         turn_id: str | None = None,
@@ -1305,6 +1424,7 @@ class Methods:
             ThreadItemsListParams(
                 thread_id=thread_id,
                 cursor=cursor,
+                defer_output=defer_output,
                 limit=limit,
                 sort_direction=sort_direction,
                 turn_id=turn_id,
@@ -1323,6 +1443,15 @@ class Methods:
             ThreadItemsReadParams(thread_id=thread_id, turn_id=turn_id, item_ids=item_ids),
         )
 
+    def assess_injected_command(self, thread_id: str) -> ThreadGuardianReviewResponse:
+        """Let the guardian assess the last command that was injected into an idle thread.
+
+        Sends `thread/guardianReview`.
+        """
+        return self.request(
+            client_requests.THREAD_GUARDIAN_REVIEW, ThreadGuardianReviewParams(thread_id=thread_id)
+        )
+
     def inject_items(self, thread_id: str, items: list[JsonValue]) -> ThreadInjectItemsResponse:
         """Append items of the Responses API to the model context, without a turn.
 
@@ -1331,6 +1460,20 @@ class Methods:
         return self.request(
             client_requests.THREAD_INJECT_ITEMS,
             ThreadInjectItemsParams(thread_id=thread_id, items=items),
+        )
+
+    def prepare_approved_plan(
+        self, thread_id: str, markdown: str, *, attachment_path: str | None = None
+    ) -> ThreadPrepareApprovedPlanResponse:
+        """Prepare an approved plan for the first turn of a new thread.
+
+        Sends `thread/prepareApprovedPlan`.
+        """
+        return self.request(
+            client_requests.THREAD_PREPARE_APPROVED_PLAN,
+            ThreadPrepareApprovedPlanParams(
+                thread_id=thread_id, markdown=markdown, attachment_path=attachment_path
+            ),
         )
 
     def list_skills(
@@ -1365,12 +1508,16 @@ class Methods:
             SkillsExtraRootsSetParams(extra_roots=extra_roots),
         )
 
-    def list_hooks(self, *, cwds: list[str] | None = None) -> HooksListResponse:
+    def list_hooks(
+        self, *, cwds: list[str] | None = None, thread_id: str | None = None
+    ) -> HooksListResponse:
         """List the hooks that apply in some folders, by default the server's own.
 
         Sends `hooks/list`.
         """
-        return self.request(client_requests.HOOKS_LIST, HooksListParams(cwds=cwds or []))
+        return self.request(
+            client_requests.HOOKS_LIST, HooksListParams(cwds=cwds or [], thread_id=thread_id)
+        )
 
     def add_marketplace(
         self, source: str, *, ref_name: str | None = None, sparse_paths: list[str] | None = None
@@ -1758,6 +1905,7 @@ class Methods:
         *,
         approvals_reviewer: ApprovalsReviewer | None = None,
         effort: ReasoningEffort | None = None,
+        environments: list[TurnEnvironmentParams] | None = None,
         model: str | None = None,
         service_tier: str | UnsetType | None = UNSET,
         summary: ReasoningSummary | None = None,
@@ -1773,6 +1921,7 @@ class Methods:
                 turn_id=turn_id,
                 approvals_reviewer=approvals_reviewer,
                 effort=effort,
+                environments=environments,
                 model=model,
                 service_tier=service_tier,
                 summary=summary,
@@ -1808,6 +1957,7 @@ class Methods:
         prompt: str | UnsetType | None = UNSET,
         realtime_end_instructions: str | None = None,
         realtime_session_id: str | None = None,
+        voice_session_id: str | None = None,
         realtime_start_instructions: str | None = None,
         transport: ThreadRealtimeStartTransport | None = None,
         version: RealtimeConversationVersion | None = None,
@@ -1837,6 +1987,7 @@ class Methods:
                 prompt=prompt,
                 realtime_end_instructions=realtime_end_instructions,
                 realtime_session_id=realtime_session_id,
+                voice_session_id=voice_session_id,
                 realtime_start_instructions=realtime_start_instructions,
                 transport=transport,
                 version=version,
@@ -1917,6 +2068,7 @@ class Methods:
         cursor: str | None = None,
         include_hidden: bool | None = None,
         limit: UInt32 | None = None,
+        model_provider: str | None = None,
     ) -> ModelListResponse:
         """Page through the models; hidden ones are included only on request.
 
@@ -1924,22 +2076,35 @@ class Methods:
         """
         return self.request(
             client_requests.MODEL_LIST,
-            ModelListParams(cursor=cursor, include_hidden=include_hidden, limit=limit),
+            ModelListParams(
+                cursor=cursor,
+                include_hidden=include_hidden,
+                limit=limit,
+                model_provider=model_provider,
+            ),
         )
 
-    def read_gateway_oauth(self) -> GatewayOAuthReadResponse:
-        """Send the request and return its result.
+    def read_gateway_oauth(self, *, model_provider: str | None = None) -> GatewayOAuthReadResponse:
+        """Read whether a configured provider is signed in, by default the current one.
 
         Sends `account/gatewayOAuth/read`.
         """
-        return self.request(client_requests.ACCOUNT_GATEWAY_OAUTH_READ, NoParams())
+        return self.request(
+            client_requests.ACCOUNT_GATEWAY_OAUTH_READ,
+            GatewayOAuthReadParams(model_provider=model_provider),
+        )
 
-    def log_in_to_gateway(self) -> GatewayOAuthLoginResponse:
-        """Send the request and return its result.
+    def log_in_to_gateway(
+        self, *, device_auth: bool = False, model_provider: str | None = None
+    ) -> GatewayOAuthLoginResponse:
+        """Sign in to a configured provider, by default the current one.
 
         Sends `account/gatewayOAuth/login`.
         """
-        return self.request(client_requests.ACCOUNT_GATEWAY_OAUTH_LOGIN, NoParams())
+        return self.request(
+            client_requests.ACCOUNT_GATEWAY_OAUTH_LOGIN,
+            GatewayOAuthLoginParams(device_auth=device_auth, model_provider=model_provider),
+        )
 
     def cancel_gateway_login(self) -> GatewayOAuthCancelResponse:
         """Send the request and return its result.
@@ -1947,6 +2112,25 @@ class Methods:
         Sends `account/gatewayOAuth/cancel`.
         """
         return self.request(client_requests.ACCOUNT_GATEWAY_OAUTH_CANCEL, NoParams())
+
+    def list_model_providers(self) -> ModelProviderListResponse:
+        """List the configured providers.
+
+        Sends `modelProvider/list`.
+        """
+        return self.request(client_requests.MODEL_PROVIDER_LIST, ModelProviderListParams())
+
+    def write_model_provider_config(
+        self, settings: ProviderSettingsPatch
+    ) -> ModelProviderConfigWriteResponse:
+        """Write the settings of one provider to the user's configuration.
+
+        Sends `modelProvider/config/write`.
+        """
+        return self.request(
+            client_requests.MODEL_PROVIDER_CONFIG_WRITE,
+            ModelProviderConfigWriteParams(settings=settings),
+        )
 
     def read_model_provider_capabilities(self) -> ModelProviderCapabilitiesReadResponse:
         """Read what the configured provider supports beyond text.
@@ -2201,6 +2385,7 @@ class Methods:
         uri: str,
         *,
         connector_id: str | None = None,
+        meta: dict[str, JsonValue] | None = None,
         origin_call_id: str | None = None,
         target: McpResourceReadTarget | None = None,
         thread_id: str | None = None,
@@ -2215,6 +2400,7 @@ class Methods:
                 server=server,
                 uri=uri,
                 connector_id=connector_id,
+                meta=meta,
                 origin_call_id=origin_call_id,
                 target=target,
                 thread_id=thread_id,
@@ -2317,6 +2503,20 @@ class Methods:
         """
         return self.request(client_requests.ACCOUNT_BEDROCK_SETUP, params)
 
+    def set_up_gcp(
+        self, project_id: str, *, credential_file: str | None = None, location: str | None = None
+    ) -> GcpSetupResponse:
+        """Access models through Google Cloud Vertex AI.
+
+        Sends `account/gcp/setup`.
+        """
+        return self.request(
+            client_requests.ACCOUNT_GCP_SETUP,
+            GcpSetupParams(
+                project_id=project_id, credential_file=credential_file, location=location
+            ),
+        )
+
     def check_bedrock_gov_cloud(self) -> BedrockCheckGovCloudRequirementsResponse:
         """Read whether the current Bedrock setup needs a GovCloud warning.
 
@@ -2336,12 +2536,47 @@ class Methods:
             client_requests.ACCOUNT_LOGIN_CANCEL, CancelLoginAccountParams(login_id=login_id)
         )
 
+    def list_account_sessions(
+        self, *, refresh_workspace_metadata: bool = False
+    ) -> AccountSessionsResponse:
+        """List the sign-ins, with fresh names of their workspaces if requested.
+
+        Sends `accountSession/list`.
+        """
+        return self.request(
+            client_requests.ACCOUNT_SESSION_LIST,
+            AccountSessionsListParams(refresh_workspace_metadata=refresh_workspace_metadata),
+        )
+
+    def switch_account_session(
+        self, account_id: str, session_id: str, *, allow_browser_login: bool = False
+    ) -> AccountSessionsSwitchResponse:
+        """Use another sign-in, or another workspace of one.
+
+        Sends `accountSession/switch`.
+        """
+        return self.request(
+            client_requests.ACCOUNT_SESSION_SWITCH,
+            AccountSessionsSwitchParams(
+                account_id=account_id,
+                session_id=session_id,
+                allow_browser_login=allow_browser_login,
+            ),
+        )
+
     def logout(self) -> LogoutAccountResponse:
         """Send the request and return its result.
 
         Sends `account/logout`.
         """
         return self.request(client_requests.ACCOUNT_LOGOUT, NoParams())
+
+    def read_account_security_setup(self) -> GetAccountSecuritySetupResponse:
+        """Send the request and return its result.
+
+        Sends `account/securitySetup/read`.
+        """
+        return self.request(client_requests.ACCOUNT_SECURITY_SETUP_READ, NoParams())
 
     def read_rate_limits(
         self, *, exclude_reset_credit_details: bool = False, supports_luna_reserve: bool = False
@@ -2418,6 +2653,34 @@ class Methods:
             client_requests.FEEDBACK_UPLOAD,
             FeedbackUploadParams(
                 classification=classification,
+                extra_log_files=extra_log_files,
+                include_logs=include_logs,
+                reason=reason,
+                tags=tags,
+                thread_id=thread_id,
+            ),
+        )
+
+    def save_feedback(
+        self,
+        classification: str,
+        save_path: LegacyAppPathString,
+        *,
+        extra_log_files: list[str] | None = None,
+        include_logs: bool = False,
+        reason: str | None = None,
+        tags: dict[str, str] | None = None,
+        thread_id: str | None = None,
+    ) -> FeedbackSaveResponse:
+        """Save feedback as a ZIP file on the server's machine, at a path that does not exist yet.
+
+        Sends `feedback/save`.
+        """
+        return self.request(
+            client_requests.FEEDBACK_SAVE,
+            FeedbackSaveParams(
+                classification=classification,
+                save_path=save_path,
                 extra_log_files=extra_log_files,
                 include_logs=include_logs,
                 reason=reason,

@@ -97,7 +97,7 @@ def to_model_items(content: Sequence[UserInput], files: InputFiles) -> list[Mode
                 image: JsonValue = {"type": "input_image", "image_url": files[position]}
                 parts += _labelled(part.path, image)
             case AudioUserInput():
-                parts.append({"type": "input_audio", "audio_url": part.url})
+                parts.append(_audio(part, path))
             case LocalAudioUserInput():
                 parts.append({"type": "input_audio", "audio_url": files[position]})
             case SkillUserInput():
@@ -147,6 +147,14 @@ def _image(part: ImageUserInput, path: str) -> JsonValue:
     if part.detail not in (UNSET, None):
         image["detail"] = part.detail
     return image
+
+
+def _audio(part: AudioUserInput, path: str) -> JsonValue:
+    if isinstance(part.url, str):
+        return {"type": "input_audio", "audio_url": part.url}
+    if isinstance(part.file_id, str):
+        return {"type": "input_audio", "file_id": part.file_id}
+    raise InvalidInput(f"{path}.url", "audio requires a `url` or a `fileId`")
 
 
 def _labelled(path: str, image: JsonValue) -> list[JsonValue]:

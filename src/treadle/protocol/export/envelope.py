@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from treadle.protocol.account import GatewayOAuthLoginParams, GatewayOAuthReadParams
 from treadle.protocol.account_usage import GetAccountRateLimitsParams, GetAccountTokenUsageParams
 from treadle.protocol.base import AnyOf, Int64, JsonValue, RequestId, Sparse
 from treadle.protocol.remote_control import RemoteControlDisableParams, RemoteControlEnableParams
@@ -64,6 +65,8 @@ JSONRPCMessage = Annotated[
 """Any message of a connection, in either direction."""
 
 # Params that the reference's schema lets a client omit.
+NullableGatewayOAuthLoginParams = GatewayOAuthLoginParams | None
+NullableGatewayOAuthReadParams = GatewayOAuthReadParams | None
 NullableGetAccountRateLimitsParams = GetAccountRateLimitsParams | None
 NullableGetAccountTokenUsageParams = GetAccountTokenUsageParams | None
 NullableRemoteControlDisableParams = RemoteControlDisableParams | None

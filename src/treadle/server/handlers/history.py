@@ -217,7 +217,7 @@ def backwards_cursors(turns: Sequence[Turn]) -> tuple[str | None, str | None]:
 
 def _entries(turns: Sequence[Turn], times: ItemTimes) -> list[ThreadItemEntry]:
     return [
-        ThreadItemEntry(item, turn.id, done, began)
+        ThreadItemEntry(item, turn.id, completed_at_ms=done, started_at_ms=began)
         for turn in turns
         for item in turn.items
         for began, done in (times.get(turn.id, {}).get(item.id, (None, None)),)
