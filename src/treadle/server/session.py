@@ -71,6 +71,8 @@ class ClientSession:
         self.commands: dict[str, ClientCommand] = {}
         # Running processes of the client, by the handles that it chose.
         self.processes: dict[str, ClientCommand] = {}
+        # Questions to models that wait for their answer, by the ids of their requests.
+        self.samples: dict[RequestId, asyncio.Timeout] = {}
         # Tasks that report changed files, by watch id; null while a watch is being opened.
         self.watches: dict[str, asyncio.Task[None] | None] = {}
         # File searches whose query changes, by the ids that the client chose.

@@ -76,6 +76,7 @@ RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
     "model": ("model/list",),
     "process": ("process/kill", "process/resizePty", "process/spawn", "process/writeStdin"),
     "review": ("review/start", "thread/approveGuardianDeniedAction"),
+    "sample": ("thread/sample", "thread/sample/cancel"),
     "settings": ("thread/revert", "thread/rollback", "thread/settings/update"),
     "skill": ("skills/config/write", "skills/extraRoots/set", "skills/list"),
     "terminal": (
