@@ -74,6 +74,7 @@ RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
         "mcpServerStatus/list",
     ),
     "model": ("model/list",),
+    "model_provider": ("modelProvider/config/write", "modelProvider/list"),
     "process": ("process/kill", "process/resizePty", "process/spawn", "process/writeStdin"),
     "review": ("review/start", "thread/approveGuardianDeniedAction"),
     "sample": ("thread/sample", "thread/sample/cancel"),
