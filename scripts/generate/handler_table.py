@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 from scripts.generate.table import SOURCE, entries, format_source
+from treadle.server.handlers import refused
 
 FOLDER = SOURCE / "server/handlers"
 HEAD = '''\
@@ -34,6 +35,9 @@ def handled() -> dict[str, tuple[str, ...]]:
     methods = {entry.constant: entry.request.method for entry in entries()}
     table = {}
     for path in sorted(FOLDER.glob("[a-z]*.py")):
+        if path.stem == refused.__name__.rpartition(".")[2]:
+            table[path.stem] = tuple(sorted(refused.REASONS))
+            continue
         names = sorted(methods[constant] for constant in _decorated(path))
         if names:
             table[path.stem] = tuple(names)

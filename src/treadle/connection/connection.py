@@ -247,6 +247,11 @@ class Connection(Generic[S]):
             await self._outbound.room()
         self._outbound.put(frame)
 
+    @property
+    def in_flight(self) -> int:
+        """The number of the peer's requests that are not answered yet."""
+        return self._dispatcher.in_flight
+
     def spawn(self, work: Coroutine[None, None, None], name: str) -> asyncio.Task[None] | None:
         """Run a task for as long as the conversation lasts; `None` if it is over.
 

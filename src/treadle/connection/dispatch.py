@@ -66,6 +66,11 @@ class Dispatcher(Generic[S]):
         self._postponed: deque[Callable[[], None]] = deque()
         self._is_starting = False
 
+    @property
+    def in_flight(self) -> int:
+        """The number of requests that are not answered yet."""
+        return self._in_flight
+
     def on_notice(self, notice: NotificationMessage) -> None:
         """Handle a notification; unknown ones are ignored."""
         entry = self._router.notice(notice.method)

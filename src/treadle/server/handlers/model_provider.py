@@ -52,7 +52,7 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*+")
 @router.request(MODEL_PROVIDER_LIST)
 async def model_provider_list(
     ctx: Context[ClientSession],
-    params: ModelProviderListParams,  # noqa: ARG001 - it has no fields
+    _params: ModelProviderListParams,
 ) -> ModelProviderListResponse:
     """List the built-in and the configured providers."""
     configuration = ctx.session.server.configuration
