@@ -23,6 +23,7 @@ from treadle.model.retry import RetryPolicy
 from treadle.protocol import notifications as n
 from treadle.protocol.goal import ThreadGoal
 from treadle.protocol.item import ItemStartedNotification
+from treadle.protocol.queue import QueuedSubmission
 from treadle.protocol.response_item import RawResponseCompletedNotification
 from treadle.protocol.status import (
     ActiveThreadStatus,
@@ -49,6 +50,7 @@ class LoadedState(Struct):
     client_messages: dict[str, ClientMessage] | None = None
     meter: Meter | None = None
     goal: ThreadGoal | None = None
+    queue: Sequence[QueuedSubmission] = ()
     # Server requests that an earlier server left open.
     open_requests: dict[str, RequestOpened] = field(default_factory=dict)
     # The settings of the last turn, if known.

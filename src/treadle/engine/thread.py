@@ -16,6 +16,7 @@ from treadle.engine.conversation.context import environments, turn_context
 from treadle.engine.conversation.input import NO_FILES, InputFiles, message
 from treadle.engine.conversation.messages import ClientMessages
 from treadle.engine.conversation.model_context import ModelContext
+from treadle.engine.conversation.queue import SubmissionQueue, continue_queue
 from treadle.engine.conversation.sources import written_by
 from treadle.engine.errors import InvalidInput, NoActiveTurn, TurnNotSteerable, WrongTurn
 from treadle.engine.loop import AgentLoop
@@ -105,6 +106,9 @@ class LoadedThread:
         self.messages = ClientMessages(state.log, loaded.client_messages)
         self.context = ModelContext(state, self.messages, loaded)
         self.goals = Goals(self.id, state.log, services.clock, loaded.goal)
+        # A server that was killed may have begun the turn of the first input already.
+        queued = [each for each in loaded.queue if not self.messages.is_known(each)]
+        self.queue = SubmissionQueue(self.id, state.log, queued)
         self.mcp = McpServers(
             services.mcp,
             tasks=services.tasks,
@@ -355,8 +359,17 @@ class LoadedThread:
         self.context.flush_notes()
         self._owner.on_turn_ended(self, turn)
         duration_ms = turn.snapshot().duration_ms or 0
-        if self.goals.after_turn(turn, self.usage.turn_tokens, duration_ms // 1000):
+        pursues = self.goals.after_turn(turn, self.usage.turn_tokens, duration_ms // 1000)
+        if self.queue.continues_after(turn):
+            # The goal continues after the last of these turns.
+            self.continue_queue()
+        elif pursues:
             self.pursue_goal()
+
+    def continue_queue(self) -> None:
+        """Start a turn with the first queued input."""
+        if not self.services.tasks.is_closed:
+            self.services.tasks.spawn(continue_queue(self), f"queue of {self.id}")
 
     def pursue_goal(self) -> None:
         """Start a turn that works towards the goal, if no turn is active."""

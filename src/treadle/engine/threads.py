@@ -162,6 +162,7 @@ class Threads:
                 received_messages(stored),
                 meter=meter_of(stored),
                 goal=stored.goal,
+                queue=stored.queue,
                 open_requests=suspended.requests if suspended else {},
                 last_context=stored.settings,
                 closed_agents=stored.closed_agents,
@@ -233,7 +234,8 @@ class Threads:
 
     def _close_if_idle(self, thread: LoadedThread) -> None:
         is_left = thread.id in self._closing and thread.id not in self._subscribers
-        if is_left and thread.turn is None and self._loaded.get(thread.id) is thread:
+        is_idle = thread.turn is None and not thread.queue.is_starting
+        if is_left and is_idle and self._loaded.get(thread.id) is thread:
             self.unload(thread)
             self.services.broadcast(n.THREAD_CLOSED, ThreadClosedNotification(thread.id))
 

@@ -15,6 +15,7 @@ from treadle.protocol.item import FunctionCallOutputThreadItem
 from treadle.protocol.model import Personality, ReasoningEffort, ReasoningSummary
 from treadle.protocol.permission import AdditionalPermissionProfile, PermissionGrantScope
 from treadle.protocol.policy import ApprovalsReviewer, AskForApproval, SandboxPolicy
+from treadle.protocol.queue import QueuedSubmission
 from treadle.protocol.tool import DynamicToolSpec
 from treadle.protocol.usage import TokenUsageBreakdown
 
@@ -114,6 +115,18 @@ class GoalChanged(Record, tag="goal", frozen=True):
     """The thread's current goal; null if it has none."""
 
     goal: ThreadGoal | None
+
+
+class SubmissionQueued(Record, tag="queued", frozen=True):
+    """Input was added to the queue of the thread, or replaced there."""
+
+    submission: QueuedSubmission
+
+
+class QueueOrder(Record, tag="queueOrder", frozen=True):
+    """What is left in the queue of the thread, in this order."""
+
+    ids: list[str]
 
 
 class ToolsChanged(Record, tag="tools", frozen=True):
@@ -231,6 +244,8 @@ AnyRecord: TypeAlias = (
     | Named
     | MetadataChanged
     | GoalChanged
+    | SubmissionQueued
+    | QueueOrder
     | ToolsChanged
     | RequestOpened
     | RequestAnswered

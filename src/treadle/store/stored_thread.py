@@ -10,6 +10,7 @@ from treadle.protocol.base import GitInfo, JsonValue, SortDirection
 from treadle.protocol.goal import ThreadGoal
 from treadle.protocol.item import ItemStartedNotification
 from treadle.protocol.model import ReasoningEffort
+from treadle.protocol.queue import QueuedSubmission
 from treadle.protocol.source import SessionSource, ThreadSourceKind
 from treadle.protocol.status import ThreadStatus
 from treadle.protocol.thread import Thread, ThreadHistoryMode
@@ -140,6 +141,8 @@ class StoredThread(Struct):
     # Closed sub-agents.
     closed_agents: set[str] = field(default_factory=set)
     goal: ThreadGoal | None = None
+    # Input for later turns, in the order of these.
+    queue: list[QueuedSubmission] = field(default_factory=list)
     # A turn without a terminal event: its server died, or it is running in another process.
     running_turn: str | None = None
     # Items of any turn that were started and never completed, as first published.

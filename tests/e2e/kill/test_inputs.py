@@ -281,3 +281,20 @@ async def test_an_answer_of_the_user_reaches_the_model_even_if_the_server_is_kil
         await client.request("thread/resume", {"threadId": thread_id})
         await client.run(thread_id)
     assert json.loads(outputs(model)["call-1"]) == given
+
+
+async def test_queued_input_survives_a_kill(home: Path, work: Path) -> None:
+    killed = playing_apart(home, THINKS)
+    async with asyncio.timeout(SECONDS), over(killed) as client:
+        thread_id = await client.start(cwd=str(work))
+        await client.start_turn(thread_id)
+        for name in ("a", "b"):
+            params = {"threadId": thread_id, "clientUserMessageId": name}
+            await client.request("thread/queue/add", {**params, "input": [text_input(name)]})
+        os.kill(killed.pid, signal.SIGKILL)
+    async with playing(home, ["done"]) as server, client_of(server) as client:
+        await client.request("thread/resume", {"threadId": thread_id})
+        left = await client.request("thread/queue/list", {"threadId": thread_id})
+        await client.request("thread/queue/start", {"threadId": thread_id})
+        await client.until("turn/completed")
+    assert [each["clientUserMessageId"] for each in left["data"]] == ["a", "b"]

@@ -14,6 +14,7 @@ from treadle.engine.events.log import EventLog
 from treadle.engine.turn import ActiveTurn, Message
 from treadle.protocol.input import UserInput
 from treadle.protocol.item import UserMessageThreadItem
+from treadle.protocol.queue import QueuedSubmission
 from treadle.protocol.turn import Turn as TurnSnapshot
 from treadle.store.journal import StorageFailed
 from treadle.store.records import ClientMessage, InputQueued
@@ -56,6 +57,10 @@ class ClientMessages:
         if turn is None:
             raise TurnNotFound(turn_id)
         return turn
+
+    def is_known(self, queued: QueuedSubmission) -> bool:
+        """Whether a turn has received this input."""
+        return queued.client_user_message_id in self._known
 
     def turn_of(self, client_id: str | None, content: list[UserInput]) -> str | None:
         """Return the turn that already received this message; `None` if it is new.

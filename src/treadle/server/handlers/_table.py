@@ -76,6 +76,14 @@ RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
     "model": ("model/list",),
     "model_provider": ("modelProvider/config/write", "modelProvider/list"),
     "process": ("process/kill", "process/resizePty", "process/spawn", "process/writeStdin"),
+    "queue": (
+        "thread/queue/add",
+        "thread/queue/delete",
+        "thread/queue/list",
+        "thread/queue/reorder",
+        "thread/queue/start",
+        "thread/queue/update",
+    ),
     "refused": (
         "account/bedrock/discover",
         "account/bedrock/setup",

@@ -20,6 +20,7 @@ from treadle.protocol.item import (
     ItemStartedNotification,
     UserMessageThreadItem,
 )
+from treadle.protocol.queue import QueuedSubmission
 from treadle.protocol.turn import TurnCompletedNotification, TurnStartedNotification
 from treadle.protocol.usage import ThreadTokenUsage
 from treadle.store.records import (
@@ -36,10 +37,12 @@ from treadle.store.records import (
     InputQueued,
     MetadataChanged,
     Named,
+    QueueOrder,
     RequestAnswered,
     RequestOpened,
     RolledBack,
     SettingsChanged,
+    SubmissionQueued,
     ToolsChanged,
     TurnAdjusted,
     TurnContext,
@@ -218,6 +221,11 @@ class Replay:
                 stored.meta = msgspec.structs.replace(stored.meta, git_info=mark.git_info)
             case GoalChanged():
                 stored.goal = mark.goal
+            case SubmissionQueued():
+                stored.queue = _with_submission(stored.queue, mark.submission)
+            case QueueOrder():
+                by_id = {each.id: each for each in stored.queue}
+                stored.queue = [by_id[id_] for id_ in mark.ids if id_ in by_id]
             case ToolsChanged():
                 tools = mark.dynamic_tools or None
                 stored.meta = msgspec.structs.replace(stored.meta, dynamic_tools=tools)
@@ -271,3 +279,12 @@ def preview(message: UserMessageThreadItem) -> str:
 def preview_of(content: Iterable[UserInput]) -> str:
     """Return the text of input."""
     return "\n".join(part.text for part in content if isinstance(part, TextUserInput))
+
+
+def _with_submission(
+    queue: list[QueuedSubmission], submission: QueuedSubmission
+) -> list[QueuedSubmission]:
+    """Replace input with the same id, or append it."""
+    if any(each.id == submission.id for each in queue):
+        return [submission if each.id == submission.id else each for each in queue]
+    return [*queue, submission]
