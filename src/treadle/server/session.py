@@ -73,6 +73,8 @@ class ClientSession:
         self.processes: dict[str, ClientCommand] = {}
         # Questions to models that wait for their answer, by the ids of their requests.
         self.samples: dict[RequestId, asyncio.Timeout] = {}
+        # Threads for which the client asks the user something, once for each question.
+        self.questions: list[LoadedThread] = []
         # Tasks that report changed files, by watch id; null while a watch is being opened.
         self.watches: dict[str, asyncio.Task[None] | None] = {}
         # File searches whose query changes, by the ids that the client chose.
@@ -168,6 +170,9 @@ class ClientSession:
 
     def leave(self) -> None:
         """End all subscriptions: the client has disconnected."""
+        while self.questions:
+            # Otherwise commands would never time out.
+            self.questions.pop().terminals.close_question()
         for thread_id in list(self._followed):
             self.unsubscribe(thread_id)
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Collection, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final
 
+from treadle.engine.errors import InvalidInput
 from treadle.engine.terminals.run import CommandRun
 from treadle.engine.turn import ActiveTurn
 from treadle.protocol.command import ThreadBackgroundTerminal
@@ -45,6 +46,32 @@ class Terminals:
         self._users: dict[asyncio.Task[None], ActiveTurn] = {}
         # Commands outside the sandbox; each can kill the processes that it left running.
         self._free: list[tuple[ActiveTurn, Process]] = []
+        # Questions to the user that clients have open outside the protocol.
+        self._questions = 0
+        self._pauses = ExitStack()
+
+    # -- timeouts
+
+    def open_question(self) -> int:
+        """Pause all timeouts while a client asks the user something; return how many do."""
+        self._questions += 1
+        if self._questions == 1:
+            for run in self._running:
+                self._pauses.enter_context(run.timeout.paused())
+        return self._questions
+
+    def close_question(self) -> int:
+        """Undo one `open_question`, and return how many are left.
+
+        Raises:
+            InvalidInput: no question is open.
+        """
+        if not self._questions:
+            raise InvalidInput("threadId", "out-of-band elicitation count is already zero")
+        self._questions -= 1
+        if not self._questions:
+            self._pauses.close()
+        return self._questions
 
     # -- start and end
 
@@ -68,6 +95,8 @@ class Terminals:
             CancelledError: its turn can no longer be stored.
         """
         run.turn.check_storable()
+        if self._questions:
+            self._pauses.enter_context(run.timeout.paused())
         process = await run.start(
             self._sandbox,
             argv,

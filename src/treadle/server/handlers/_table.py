@@ -36,6 +36,7 @@ RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
         "permissionProfile/list",
     ),
     "config_write": ("config/batchWrite", "config/value/write"),
+    "elicitation": ("thread/decrement_elicitation", "thread/increment_elicitation"),
     "feature": ("mock/experimentalMethod",),
     "fs": (
         "fs/copy",
