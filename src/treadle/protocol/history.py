@@ -9,7 +9,6 @@ from msgspec import UNSET, UnsetType
 from treadle.protocol.base import (
     Int64,
     Params,
-    SnakeValue,
     SortDirection,
     UInt32,
     UInt64,
@@ -206,7 +205,7 @@ class RealtimeThreadTimelineEntry(Value, tag="realtime", frozen=True):
     position: UInt64
 
 
-class TurnStartedThreadTimelineEntry(SnakeValue, tag="turnStarted", frozen=True):
+class TurnStartedThreadTimelineEntry(Value, tag="turnStarted", frozen=True):
     """The start of a turn."""
 
     position: UInt64
@@ -214,7 +213,7 @@ class TurnStartedThreadTimelineEntry(SnakeValue, tag="turnStarted", frozen=True)
     started_at: Int64 | None = None
 
 
-class TurnCompletedThreadTimelineEntry(SnakeValue, tag="turnCompleted", frozen=True):
+class TurnCompletedThreadTimelineEntry(Value, tag="turnCompleted", frozen=True):
     """The end of a turn, and its status."""
 
     position: UInt64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.harness.model_server import says
+from tests.harness.model_server import calls, says
 from tests.harness.threads import Client, Stage, words
 from treadle.protocol.base import JsonValue
 
@@ -127,3 +127,63 @@ async def test_every_occurrence_in_a_thread_is_found_with_its_place(stage: Stage
     place = {"threadId": thread_id, "cursor": found["data"][0]["turnCursor"], "limit": 1}
     page = await client.request("thread/turns/list", place)
     assert page["data"][0]["id"] == turn["id"]
+
+
+async def test_the_timeline_has_starts_items_and_ends_of_turns(stage: Stage) -> None:
+    """Upstream 0.169: the latest entries, in order; the cursor leads to those before them."""
+    client = await stage.client()
+    thread_id = await spoken(stage, client, "one", "two")
+    about = {"threadId": thread_id}
+    whole = await client.request("thread/timeline/list", about)
+    turns = (await client.request("thread/read", {**about, "includeTurns": True}))["thread"][
+        "turns"
+    ]
+    pages = [await client.request("thread/timeline/list", {**about, "limit": 3})]
+    while cursor := pages[-1]["nextCursor"]:
+        params = {**about, "limit": 3, "cursor": cursor}
+        pages.append(await client.request("thread/timeline/list", params))
+
+    kinds = [entry["type"] for entry in whole["data"]]
+    assert kinds == ["turnStarted", "item", "item", "turnCompleted"] * 2
+    assert [entry["position"] for entry in whole["data"]] == list(range(1, 9))
+    assert [entry["turnId"] for entry in whole["data"]] == [
+        turn["id"] for turn in turns for _ in range(4)
+    ]
+    assert [entry["item"] for entry in whole["data"] if entry["type"] == "item"] == [
+        item for turn in turns for item in turn["items"]
+    ]
+    end = whole["data"][-1]
+    assert (end["status"], end["durationMs"]) == ("completed", turns[1]["durationMs"])
+    assert whole["activeRealtimeSessionAtPageStart"] is None
+    assert [entry for page in pages[::-1] for entry in page["data"]] == whole["data"]
+    bad = await client.refusal("thread/timeline/list", {**about, "cursor": "nope"})
+    assert bad.kind == "invalidCursor"
+
+
+async def test_outputs_of_successful_commands_can_be_fetched_later(stage: Stage) -> None:
+    """Upstream 0.169: `deferOutput` of one turn."""
+    client = await stage.client()
+    policy: JsonValue = {"approvalPolicy": "never", "sandbox": "danger-full-access"}
+    thread_id = await client.start(**policy)
+    for number, command in enumerate(("echo out", "echo out; exit 3", "true")):
+        stage.model.plays(calls("exec_command", {"cmd": command}, f"c{number}"))
+    messages = await client.run(thread_id, "go")
+    turn_id = messages[-1]["params"]["turn"]["id"]
+    about = {"threadId": thread_id, "turnId": turn_id}
+    params = {**about, "deferOutput": {"commandExecution": True}}
+    listed = (await client.request("thread/items/list", params))["data"]
+    read = await client.request("thread/items/read", {**about, "itemIds": ["c0"]})
+    whole = (await client.request("thread/items/list", about))["data"]
+    refused = await client.refusal(
+        "thread/items/list", {"threadId": thread_id, "deferOutput": {"commandExecution": True}}
+    )
+
+    outputs = {
+        entry["item"]["id"]: (entry["item"]["aggregatedOutput"], entry.get("outputDeferred"))
+        for entry in listed
+        if entry["item"]["type"] == "commandExecution"
+    }
+    assert outputs == {"c0": (None, True), "c1": ("out\n", None), "c2": (None, None)}
+    assert read["data"][0]["item"]["aggregatedOutput"] == "out\n"
+    assert not any("outputDeferred" in entry for entry in whole)
+    assert refused.data == {"kind": "invalidParams", "path": "deferOutput"}

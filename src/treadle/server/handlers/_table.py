@@ -141,5 +141,6 @@ RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
         "thread/unarchive",
         "thread/unsubscribe",
     ),
+    "timeline": ("thread/timeline/list",),
     "turn": ("turn/interrupt", "turn/settings/update", "turn/start", "turn/steer"),
 }

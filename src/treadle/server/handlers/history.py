@@ -22,6 +22,7 @@ from treadle.protocol.client_requests import (
 )
 from treadle.protocol.history import (
     ThreadItemEntry,
+    ThreadItemOutputDeferral,
     ThreadItemsListParams,
     ThreadItemsListResponse,
     ThreadItemsReadParams,
@@ -37,7 +38,14 @@ from treadle.protocol.history import (
     ThreadTurnsListResponse,
 )
 from treadle.protocol.input import TextUserInput
-from treadle.protocol.item import AgentMessageThreadItem, ThreadItem, UserMessageThreadItem
+from treadle.protocol.item import (
+    AgentMessageThreadItem,
+    CommandExecutionThreadItem,
+    McpToolCallThreadItem,
+    ThreadItem,
+    UserMessageThreadItem,
+)
+from treadle.protocol.mcp import McpToolCallResult
 from treadle.protocol.turn import Turn, TurnItemsView, TurnsPage
 from treadle.server.errors import unknown_thread
 from treadle.server.paging.keyset import cursor_at, page_of
@@ -110,12 +118,16 @@ async def thread_items_list(
     ctx: Context[ClientSession], params: ThreadItemsListParams
 ) -> ThreadItemsListResponse:
     """List items, oldest first by default."""
+    if params.defer_output is not None and params.turn_id is None:
+        raise InvalidInput("deferOutput", "deferOutput requires turnId")
     return await _build_answer(ctx, params.thread_id, partial(_items_page, params))
 
 
 def _items_page(params: ThreadItemsListParams, stored: StoredThread) -> ThreadItemsListResponse:
     turns = [turn for turn in stored.turns if params.turn_id in (None, turn.id)]
     entries = _entries(turns, stored.item_times)
+    if params.defer_output is not None:
+        entries = [deferred(entry, params.defer_output) for entry in entries]
     if params.sort_direction == "desc":
         entries.reverse()
     cursor = params.cursor
@@ -194,6 +206,32 @@ async def thread_search_occurrences(
 
     stored = await _stored(ctx, params.thread_id)
     return await ctx.session.server.threads.store.run(partial(make, stored))
+
+
+def deferred(entry: ThreadItemEntry, which: ThreadItemOutputDeferral) -> ThreadItemEntry:
+    """Leave out the output of a successful call, if requested; `thread/items/read` returns it."""
+    item = entry.item
+    if isinstance(item, CommandExecutionThreadItem):
+        if not (which.command_execution and item.status == "completed" and item.aggregated_output):
+            return entry
+        bare: ThreadItem = msgspec.structs.replace(item, aggregated_output=None)
+    elif isinstance(item, McpToolCallThreadItem):
+        if not (which.mcp_tool_call and item.status == "completed" and _is_plain(item.result)):
+            return entry
+        bare = msgspec.structs.replace(item, result=None)
+    else:
+        return entry
+    return msgspec.structs.replace(entry, item=bare, output_deferred=True)
+
+
+def _is_plain(result: McpToolCallResult | None) -> bool:
+    """Whether a result consists of texts, of which one is not empty."""
+    if result is None or result.structured_content is not None:
+        return False
+    parts = [part if isinstance(part, dict) else {} for part in result.content]
+    return all(part.get("type") == "text" for part in parts) and any(
+        part.get("text") for part in parts
+    )
 
 
 def viewed(turn: Turn, view: TurnItemsView) -> Turn:
