@@ -9,10 +9,11 @@ from pathlib import Path
 def generate(kind: str, out: str, *, experimental: bool) -> int:
     """Write TypeScript types or JSON Schemas into a folder."""
     from treadle.protocol.export import export_json_schema, export_typescript
+    from treadle.server.handlers.refused import REASONS
 
     export = export_typescript if kind == "generate-ts" else export_json_schema
     try:
-        export(Path(out), experimental=experimental)
+        export(Path(out), experimental=experimental, refused=REASONS)
     except OSError as error:
         print(f"Error: cannot write to {out}: {error.strerror}", file=sys.stderr)
         return 1

@@ -13,7 +13,7 @@ from jsonschema import Draft7Validator
 
 from tests.protocol.export.samples import all_structs, fullest, least
 from treadle.protocol.base import JsonValue
-from treadle.protocol.export import export_json_schema, json_schema_files
+from treadle.protocol.export import export_json_schema, json_schema_files, typescript_files
 from treadle.protocol.export.model import Alias, Record, references
 from treadle.protocol.export.vocabulary import read_vocabulary
 
@@ -227,3 +227,23 @@ def test_the_files_on_disk_always_equal_the_files_in_memory(tmp_path: Path) -> N
         for path in tmp_path.rglob("*.json")
     }
     assert written == files(experimental=False) == json_schema_files(experimental=False)
+
+
+def test_methods_that_the_server_refuses_are_marked() -> None:
+    marked = json_schema_files(experimental=True, refused={"rollout/compress": "no reason"})
+    plain = json_schema_files(experimental=True)
+    differing = {path for path, text in marked.items() if text != plain[path]}
+
+    assert differing == {
+        "ClientRequest.json",
+        "codex_app_server_protocol.schemas.json",
+        "codex_app_server_protocol.v2.schemas.json",
+    }
+    described = [
+        (variant["properties"]["method"]["enum"], variant["description"])
+        for variant in json.loads(marked["ClientRequest.json"])["oneOf"]
+        if "description" in variant
+    ]
+    assert described == [(["rollout/compress"], "Refused by this server: no reason.")]
+    types = typescript_files(experimental=True, refused={"rollout/compress": "no reason"})
+    assert "rollout/compress: no reason" in types["ClientRequest.ts"]

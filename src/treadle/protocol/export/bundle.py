@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from treadle.protocol.base import JsonValue
@@ -25,9 +25,11 @@ _UNIONS = {
 }
 
 
-def export_json_schema(out: Path, *, experimental: bool) -> None:
+def export_json_schema(
+    out: Path, *, experimental: bool, refused: Mapping[str, str] | None = None
+) -> None:
     """Write the JSON Schemas below a folder, which is created if missing."""
-    write_files(out, json_schema_files(experimental=experimental))
+    write_files(out, json_schema_files(experimental=experimental, refused=refused))
 
 
 def write_files(out: Path, files: dict[str, str]) -> None:
@@ -38,9 +40,14 @@ def write_files(out: Path, files: dict[str, str]) -> None:
         target.write_text(text, encoding="utf-8")
 
 
-def json_schema_files(*, experimental: bool) -> dict[str, str]:
-    """Return the text of every JSON Schema file by its relative path."""
-    layout = _Layout(read_messages(experimental=experimental))
+def json_schema_files(
+    *, experimental: bool, refused: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the text of every JSON Schema file by its relative path.
+
+    `refused` has the methods that the server refuses, with the reasons: their description says so.
+    """
+    layout = _Layout(read_messages(experimental=experimental), refused or {})
     files = {path: layout.standalone(name) for path, name in layout.paths().items()}
     files["codex_app_server_protocol.schemas.json"] = layout.bundle()
     files["codex_app_server_protocol.v2.schemas.json"] = layout.flat_bundle()
@@ -52,8 +59,9 @@ def _dump(schema: JsonValue) -> str:
 
 
 class _Layout:
-    def __init__(self, messages: Messages) -> None:
+    def __init__(self, messages: Messages, refused: Mapping[str, str]) -> None:
         self._messages = messages
+        self._refused = refused
         self._vocabulary = messages.vocabulary
         self._version_two = version_two(messages)
         self._flat = SchemaWriter(self._vocabulary, _flat_pointer)
@@ -108,11 +116,17 @@ class _Layout:
         if name not in _UNIONS:
             return writer.definition(name)
         pointer = _flat_pointer if writer is self._flat else self._nested_pointer
-        alternatives = [_message(method, pointer) for method in self._methods(name)]
+        alternatives = [
+            _message(method, pointer) | self._state(method) for method in self._methods(name)
+        ]
         schema: Schema = {"oneOf": alternatives, "description": _UNIONS[name]}
         if name == "ServerNotification":
             schema["properties"] = {"emittedAtMs": {"type": "integer", "format": "int64"}}
         return schema
+
+    def _state(self, method: Method) -> Schema:
+        reason = self._refused.get(method.name) if method.is_request else None
+        return {} if reason is None else {"description": f"Refused by this server: {reason}."}
 
     def _methods(self, union: str) -> tuple[Method, ...]:
         match union:

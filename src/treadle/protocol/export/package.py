@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -76,17 +76,24 @@ _TWINS: Final = {
 """Names that the reference has both beside `v2/` and in it, and our name for the one beside it."""
 
 
-def export_typescript(out: Path, *, experimental: bool) -> None:
+def export_typescript(
+    out: Path, *, experimental: bool, refused: Mapping[str, str] | None = None
+) -> None:
     """Write the TypeScript types below a folder, which is created if missing."""
-    write_files(out, typescript_files(experimental=experimental))
+    write_files(out, typescript_files(experimental=experimental, refused=refused))
 
 
-def typescript_files(*, experimental: bool) -> dict[str, str]:
-    """Return the text of every TypeScript file by its relative path."""
+def typescript_files(
+    *, experimental: bool, refused: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the text of every TypeScript file by its relative path.
+
+    `refused` has the methods that the server refuses, with the reasons: `ClientRequest` lists them.
+    """
     messages = read_messages(experimental=experimental)
     package = _Package()
     _add_types(package, messages)
-    _add_unions(package, messages)
+    _add_unions(package, messages, refused or {})
     _add_other_names(package, messages)
     return package.files()
 
@@ -182,9 +189,11 @@ def _holds_anything(messages: Messages, name: str) -> bool:
     return holds(definition.type)
 
 
-def _add_unions(package: _Package, messages: Messages) -> None:
+def _add_unions(package: _Package, messages: Messages, refused: Mapping[str, str]) -> None:
     requests = (*messages.client_requests, *messages.legacy_requests)
-    _add_union(package, "ClientRequest", requests)
+    known = [method.name for method in requests if method.name in refused]
+    lines = ["Every request; this server refuses:", *(f"{name}: {refused[name]}" for name in known)]
+    _add_union(package, "ClientRequest", requests, "\n".join(lines) if known else "")
     _add_union(package, "ServerRequest", messages.server_requests)
     _add_union(package, "ServerNotification", messages.notifications)
     notifications = " | ".join(f'{{ "method": "{name}" }}' for name in CLIENT_NOTIFICATIONS)
@@ -197,11 +206,11 @@ def _add_unions(package: _Package, messages: Messages) -> None:
     )
 
 
-def _add_union(package: _Package, name: str, methods: tuple[Method, ...]) -> None:
+def _add_union(package: _Package, name: str, methods: tuple[Method, ...], doc: str = "") -> None:
     uses = {method.params for method in methods if method.params}
     if any(method.is_request for method in methods):
         uses.add("RequestId")
-    package.add(name, " | ".join(_message(method) for method in methods), uses)
+    package.add(name, " | ".join(_message(method) for method in methods), uses, doc)
 
 
 def _message(method: Method) -> str:
