@@ -33,7 +33,7 @@ SAFE: Final = {
     "model/catalog.py _TRAITS 2": "matches from the start of a name only, in `traits_of`",
     "model/catalog.py _TRAITS 3": "matches from the start of a name only, in `traits_of`",
     "model/errors.py _DURATION": "reads 100 characters (_MAX_DURATION)",
-    "server/file_search/ignore_rules.py _any": "alternatives made by _rule, tried at one place",
+    "server/file_search/ignore_rules.py _together": "alternatives made by _rule, at one place",
     "server/file_search/ignore_rules.py _rule": "what follows a star never gives back (_regex)",
     "server/file_search/query.py _subsequence": "possessive repeats that share no letter",
     "store/rollout/item_lines.py _PART": "reads what _SHOWN has matched: each quote is closed",

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from treadle.connection.connection import Connection
     from treadle.engine.thread import LoadedThread
     from treadle.server.client_commands.running import ClientCommand
+    from treadle.server.file_search.found import Found
     from treadle.server.file_search.searches import SearchSession, SingleSearches
     from treadle.server.server import Server
 
@@ -97,7 +98,14 @@ class ClientSession:
         """The file searches of this client that have no session."""
         from treadle.server.file_search.searches import SingleSearches
 
-        return SingleSearches(self.file_workers)
+        return SingleSearches(self.file_workers, self.found_files)
+
+    @cached_property
+    def found_files(self) -> Found:
+        """What the file searches of this client have found and keep."""
+        from treadle.server.file_search.found import Found
+
+        return Found()
 
     def initialize(self, params: InitializeParams) -> None:
         """Record the client's identity and capabilities."""

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
-MAX_BYTES: Final = 1024 * 1024
+from treadle.support.concurrency.threads import give_way
+
+MAX_BYTES: Final = 128 * 1024
 """Maximum size of a file of patterns; a larger one has no effect."""
 
 MAX_PATTERNS: Final = 2000
 """Maximum number of patterns of a file that have an effect."""
+
+MAX_CHARACTERS: Final = 512
+"""Maximum length of a pattern; a longer one has no effect."""
+
+# No other thread runs during a comparison, which takes up to ten nanoseconds for each character of
+# the patterns and of the path: some milliseconds for patterns together, or for one and a long path.
+_TOGETHER: Final = 2048
+_LONG_PATH: Final = 256
 
 _CLASS: Final = re.compile(r"\[([!^]?)(\]?(?:\\.|[^\]\\])*)\]")
 
@@ -24,42 +35,61 @@ class IgnoreRule(NamedTuple):
     folders_only: bool
     is_name: bool
     """Compared with the last name of a path, instead of all of it."""
+    size: int
+    """The length of the pattern."""
 
 
 class IgnoreRules:
     """The patterns of one file, for the paths below its folder."""
 
     def __init__(self, text: str) -> None:
-        lines = text.removeprefix("\ufeff").splitlines()[:MAX_PATTERNS]
+        lines = islice(text.removeprefix("\ufeff").splitlines(), MAX_PATTERNS)
         self._rules = [rule for line in lines if (rule := _rule(line)) is not None]
-        self._names = _any([rule for rule in self._rules if rule.is_name])
-        self._paths = _any([rule for rule in self._rules if not rule.is_name])
+        self._names = _together([rule for rule in self._rules if rule.is_name])
+        self._paths = _together([rule for rule in self._rules if not rule.is_name])
+        self.size = sum(rule.size for rule in self._rules)
 
     def __bool__(self) -> bool:
         return bool(self._rules)
 
     def judge(self, path: str, name: str, *, is_folder: bool) -> bool | None:
         """Return whether a path is ignored; None if no pattern matches it."""
-        if not (
-            (self._names is not None and self._names.match(name))
-            or (self._paths is not None and self._paths.match(path))
+        if len(path) <= _LONG_PATH and not (
+            _matches(self._names, name) or _matches(self._paths, path)
         ):
             return None
         for rule in reversed(self._rules):
             if rule.folders_only and not is_folder:
                 continue
+            give_way()
             if rule.matches.match(name if rule.is_name else path):
                 return not rule.includes
         return None
 
 
-def _any(rules: Sequence[IgnoreRule]) -> re.Pattern[str] | None:
-    if not rules:
-        return None
-    return re.compile("|".join(f"(?:{rule.matches.pattern})" for rule in rules), re.DOTALL)
+def _together(rules: Sequence[IgnoreRule]) -> list[re.Pattern[str]]:
+    """Return a few expressions that match what any of the rules matches."""
+    groups: list[list[str]] = []
+    room = 0
+    for rule in rules:
+        if rule.size > room:
+            groups.append([])
+            room = _TOGETHER
+        groups[-1].append(f"(?:{rule.matches.pattern})")
+        room -= rule.size
+    return [re.compile("|".join(group), re.DOTALL) for group in groups]
+
+
+def _matches(patterns: Sequence[re.Pattern[str]], text: str) -> bool:
+    for pattern in patterns:
+        if pattern.match(text):
+            return True
+        give_way()
+    return False
 
 
 def _rule(line: str) -> IgnoreRule | None:
+    give_way()
     pattern = line.rstrip("\r")
     # Blanks at the end count only after a backslash.
     while pattern.endswith((" ", "\t")) and not pattern.endswith(("\\ ", "\\\t")):
@@ -72,13 +102,13 @@ def _rule(line: str) -> IgnoreRule | None:
     pattern = pattern.rstrip("/") if folders_only else pattern
     is_name = "/" not in pattern
     pattern = pattern.removeprefix("/")
-    if not pattern:
+    if not 0 < len(pattern) <= MAX_CHARACTERS:
         return None
     try:
         matches = re.compile(_regex(pattern.split("/")), re.DOTALL)
     except re.error:
         return None
-    return IgnoreRule(matches, includes, folders_only, is_name)
+    return IgnoreRule(matches, includes, folders_only, is_name, len(pattern))
 
 
 def _regex(names: list[str]) -> str:

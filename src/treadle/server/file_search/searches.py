@@ -10,6 +10,7 @@ from threading import Event
 from typing import Final
 
 from treadle.protocol.fuzzy_file_search import FuzzyFileSearchResult
+from treadle.server.file_search.found import Found
 from treadle.server.file_search.query import Query
 from treadle.server.file_search.ranking import Cancelled, Match, Narrowing, best_matches
 from treadle.server.file_search.walk import Entry, Walk
@@ -27,8 +28,9 @@ Complete = Callable[[], Awaitable[None]]
 class SingleSearches:
     """Searches that a later one with the same token cancels."""
 
-    def __init__(self, workers: Workers) -> None:
+    def __init__(self, workers: Workers, found: Found) -> None:
         self._workers = workers
+        self._found = found
         self._by_token: dict[str, Event] = {}
 
     async def search(
@@ -38,7 +40,7 @@ class SingleSearches:
         if not query:
             return []
         with self._cancellation(token) as is_over:
-            return await self._workers.run(_search, query, roots, is_over)
+            return await self._workers.run(_search, query, roots, is_over, self._found)
 
     @contextmanager
     def _cancellation(self, token: str | None) -> Iterator[Event]:
@@ -58,13 +60,13 @@ class SingleSearches:
 class SearchSession:
     """A search whose query changes; its list of files is made once, when it starts."""
 
-    def __init__(self, roots: Sequence[str], workers: Workers) -> None:
+    def __init__(self, roots: Sequence[str], workers: Workers, found: Found) -> None:
         self._workers = workers
         self._query = ""
         self._updates = 0
         self._has_news = asyncio.Event()
         self._is_over = Event()
-        self._walk = Walk(roots, self._is_over.is_set)
+        self._walk = Walk(roots, self._is_over.is_set, found)
         self._narrowing = Narrowing()
         self._task: asyncio.Task[None] | None = None
 
@@ -110,6 +112,7 @@ class SearchSession:
                         await self._has_news.wait()
         finally:
             self._is_over.set()
+            walking.add_done_callback(self._release)
 
     async def _matches(self, query: str, number: int) -> list[Match] | None:
         """Return the matches; None if the query changed meanwhile."""
@@ -126,6 +129,9 @@ class SearchSession:
             )
         except Cancelled:
             return None
+
+    def _release(self, _walking: asyncio.Future[None]) -> None:
+        self._walk.release()
 
     def _on_walked(self, walking: asyncio.Future[None]) -> None:
         if not walking.cancelled() and (error := walking.exception()) is not None:
@@ -148,13 +154,17 @@ def results(matches: Sequence[Match]) -> list[FuzzyFileSearchResult]:
     ]
 
 
-def _search(query: str, roots: Sequence[str], is_over: Event) -> list[FuzzyFileSearchResult]:
-    walk = Walk(roots, is_over.is_set)
-    walk.run()
+def _search(
+    query: str, roots: Sequence[str], is_over: Event, found: Found
+) -> list[FuzzyFileSearchResult]:
+    walk = Walk(roots, is_over.is_set, found)
     try:
+        walk.run()
         return results(_matches(walk.entries, query, is_over.is_set))
     except Cancelled:
         return []
+    finally:
+        walk.release()
 
 
 def _matches(

@@ -5,19 +5,35 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from treadle.server.file_search.found import Found, Share
 from treadle.server.file_search.ignore_rules import MAX_BYTES, IgnoreRules
 from treadle.server.file_search.text import without_accents, without_case
 from treadle.support.concurrency.threads import give_way
 from treadle.support.files.reading import read_file
 
-MAX_ENTRIES: Final = 1_000_000
-"""Maximum number of files and folders that a search looks at."""
+MAX_EXAMINED: Final = 1_000_000
+"""Maximum number of files and folders that a search looks at, ignored ones included."""
 
-_SPECIAL: Final = frozenset({".git", ".gitignore", ".ignore"})
+MAX_LISTED: Final = 200_000
+"""Maximum number of entries of one folder that a search looks at."""
+
+MAX_SECONDS: Final = 60.0
+"""Maximum processor time of a walk: links and ignored files can make each step slow."""
+
+MAX_RULES: Final = 256 * 1024
+"""Maximum length of all patterns that apply in a folder; further files have no effect."""
+
+# What a search looks at before it checks its limits again.
+_PART: Final = 100
+# Each file of patterns, and the entry of a folder that says whether it is there.
+_RULE_FILES: Final = {".ignore": ".ignore", ".gitignore": ".gitignore", ".git/info/exclude": ".git"}
+_SPECIAL: Final = frozenset(_RULE_FILES.values())
 _EXCLUDES_FILE: Final = re.compile(
     r"^[ \t]*excludesfile[ \t]*=[ \t]*\"?([^\"\n]+)", re.IGNORECASE | re.MULTILINE
 )
@@ -46,6 +62,8 @@ class _Scope(NamedTuple):
     """Its `.gitignore` file."""
     repository: tuple[IgnoreRules, IgnoreRules] | None
     """If it is a repository: what that excludes, and what the user excludes in all."""
+    size: int
+    """The length of all patterns, with those of the folders above."""
 
 
 class _Judge:
@@ -84,10 +102,19 @@ class _Judge:
 class Walk:
     """Finds the files and folders below some roots."""
 
-    def __init__(self, roots: Sequence[str], is_cancelled: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        roots: Sequence[str],
+        is_cancelled: Callable[[], bool],
+        found: Found | None = None,
+    ) -> None:
         self.entries: list[Entry] = []
         """What is found so far; grows while `run` runs."""
         self._is_cancelled = is_cancelled
+        self._share = Share(found or Found())
+        self._is_full = False
+        self._examined = 0
+        self._seconds = 0.0
         # The folder of each root, and how the client wrote it.
         here = Path.cwd()
         self._roots = {os.path.normpath(here / root): root for root in roots if root}
@@ -95,34 +122,62 @@ class Walk:
 
     def run(self) -> None:
         """Walk through all roots. A folder that cannot be read counts as empty."""
+        self._seconds = time.thread_time() + MAX_SECONDS
         self._excludes = IgnoreRules(_read(_user_excludes()))
         for place, root in self._roots.items():
             self._walk(place, root)
 
+    def release(self) -> None:
+        """Stop counting the entries: the search has ended."""
+        self._share.release()
+
+    def _is_over(self) -> bool:
+        """Return whether the search is cancelled or has looked at enough."""
+        return (
+            self._is_cancelled()
+            or self._is_full
+            or self._examined >= MAX_EXAMINED
+            or time.thread_time() > self._seconds
+        )
+
     def _walk(self, place: str, root: str) -> None:
         start = len(place.rstrip("/")) + 1
         folders = [(place, self._outer_scope(place))]
-        while folders:
+        while folders and not self._is_over():
             folder, outer = folders.pop()
-            if self._is_cancelled() or len(self.entries) >= MAX_ENTRIES:
-                return
             give_way()
             listing = scan(folder)
-            scope = self._scope(folder, {entry.name for entry in listing} & _SPECIAL, outer)
-            judge = _Judge(folder, scope)
-            for entry in listing:
-                is_folder = _is_folder(entry)
-                if is_folder is None or judge.ignores(entry.name, is_folder=is_folder):
-                    continue
+            self._examined += len(listing)
+            scope = self._scope(folder, _special(folder, listing), outer)
+            for entry, is_folder in self._not_ignored(listing, _Judge(folder, scope)):
                 if is_folder:
                     # What is below another root is found there.
                     if entry.path in self._roots or (entry.is_symlink() and _is_loop(entry, place)):
                         continue
                     folders.append((entry.path, scope))
-                path = entry.path[start:]
-                plain = path.lower() if path.isascii() else _plain(path)
-                if plain is not None:
-                    self.entries.append(Entry(root, path, plain, is_folder))
+                self._keep(root, entry.path[start:], is_folder=is_folder)
+
+    def _not_ignored(
+        self, listing: Sequence[os.DirEntry[str]], judge: _Judge
+    ) -> Iterator[tuple[os.DirEntry[str], bool]]:
+        """Yield entries that are not ignored, and whether they are folders."""
+        for number, entry in enumerate(listing, 1):
+            is_folder = _is_folder(entry)
+            if is_folder is not None and not judge.ignores(entry.name, is_folder=is_folder):
+                yield entry, is_folder
+            if number % _PART == 0 and self._is_over():
+                return
+
+    def _keep(self, root: str, path: str, *, is_folder: bool) -> None:
+        plain = path.lower() if path.isascii() else _plain(path)
+        if plain is None or self._is_full:
+            return
+        if plain == path:
+            plain = path  # one text instead of two
+        if self._share.add(len(path) + (0 if plain is path else len(plain))):
+            self.entries.append(Entry(root, path, plain, is_folder))
+        else:
+            self._is_full = True
 
     def _outer_scope(self, place: str) -> _Scope | None:
         """Return what the folders above a root say about it."""
@@ -135,24 +190,33 @@ class Walk:
     def _scope(self, folder: str, names: set[str], outer: _Scope | None) -> _Scope | None:
         if not names:
             return outer
-        ignore, git = (
-            IgnoreRules(_read(Path(folder, name)) if name in names else "")
-            for name in (".ignore", ".gitignore")
-        )
-        repository = None
-        if ".git" in names:
-            excluded = _read(Path(folder, ".git/info/exclude"))
-            repository = (IgnoreRules(excluded), self._excludes)
-        return _Scope(folder, outer, ignore, git, repository)
+        size = 0 if outer is None else outer.size
+        found: list[IgnoreRules] = []
+        for name, marker in _RULE_FILES.items():
+            rules = IgnoreRules(_read(Path(folder, name)) if marker in names else "")
+            if size + rules.size > MAX_RULES:
+                rules = IgnoreRules("")
+            size += rules.size
+            found.append(rules)
+        ignore, git, excluded = found
+        repository = (excluded, self._excludes) if ".git" in names else None
+        return _Scope(folder, outer, ignore, git, repository, size)
 
 
 def scan(folder: str) -> list[os.DirEntry[str]]:
     """Return the entries of a folder; none if it cannot be read."""
     try:
         with os.scandir(folder) as entries:
-            return list(entries)
+            return list(islice(entries, MAX_LISTED))
     except OSError:
         return []
+
+
+def _special(folder: str, listing: Sequence[os.DirEntry[str]]) -> set[str]:
+    """Return which files of patterns and repositories a folder has."""
+    if len(listing) < MAX_LISTED:
+        return {entry.name for entry in listing} & _SPECIAL
+    return {name for name in _SPECIAL if Path(folder, name).exists()}
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool | None:

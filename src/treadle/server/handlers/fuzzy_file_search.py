@@ -33,6 +33,8 @@ from treadle.protocol.notifications import (
     FUZZY_FILE_SEARCH_SESSION_COMPLETED,
     FUZZY_FILE_SEARCH_SESSION_UPDATED,
 )
+from treadle.server.folders import check_folders
+from treadle.server.query_limits import check_term
 from treadle.server.session import ClientSession
 
 if TYPE_CHECKING:
@@ -46,6 +48,9 @@ MAX_SESSIONS: Final = 16
 MAX_QUERY: Final = 4096
 """Maximum number of characters of a query; no path is longer."""
 
+MAX_WORDS: Final = 100
+"""Maximum number of words of a query: each is compared with every path."""
+
 
 @router.request(FUZZY_FILE_SEARCH)
 async def fuzzy_file_search(
@@ -54,6 +59,7 @@ async def fuzzy_file_search(
     """Return the files whose paths match a query best."""
     _check_query(params.query)
     _check_roots(params.roots)
+    check_term(params.cancellation_token or "", "cancellationToken")
     searches = ctx.session.file_searches
     files = await searches.search(params.query, params.roots, params.cancellation_token)
     return FuzzyFileSearchResponse(files)
@@ -69,6 +75,7 @@ def fuzzy_file_search_session_start(
     session = ctx.session
     if not params.session_id:
         raise InvalidRequest("sessionId must not be empty", kind="invalidParams", path="sessionId")
+    check_term(params.session_id, "sessionId")
     _check_roots(params.roots)
     if not params.roots:
         message = "at least one search directory is required"
@@ -77,7 +84,7 @@ def fuzzy_file_search_session_start(
     if len(session.search_sessions) >= MAX_SESSIONS:
         message = f"too many search sessions: a client may have at most {MAX_SESSIONS}"
         raise InvalidRequest(message, kind="tooManySessions", limit=MAX_SESSIONS)
-    search = SearchSession(params.roots, session.file_workers)
+    search = SearchSession(params.roots, session.file_workers, session.found_files)
     session.search_sessions[params.session_id] = search
     ctx.after_reply(partial(_follow, ctx, params.session_id, search))
     return FuzzyFileSearchSessionStartResponse()
@@ -109,9 +116,13 @@ def _check_query(query: str) -> None:
     if len(query) > MAX_QUERY:
         message = f"query must have at most {MAX_QUERY} characters, not {len(query)}"
         raise InvalidParams(message, path="query")
+    if (count := len(query.split())) > MAX_WORDS:
+        message = f"query must have at most {MAX_WORDS} words, not {count}"
+        raise InvalidParams(message, path="query")
 
 
 def _check_roots(roots: Sequence[str]) -> None:
+    check_folders(roots, "roots")
     for index, root in enumerate(roots):
         if "\0" in root:
             message = f"Invalid request: roots[{index}] must be a path, without a NUL character"
