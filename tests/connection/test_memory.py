@@ -157,6 +157,27 @@ async def test_params_that_wait_are_limited_and_every_refusal_is_sent() -> None:
         await peer.has(COUNT)
 
 
+async def test_ids_of_requests_that_wait_are_limited_too() -> None:
+    """The ids of 512 requests of one peer could have 64 MB each."""
+    far, going = router(), asyncio.Event()
+
+    @far.request(WAIT)
+    async def wait(_ctx: Context[str], _params: TextParams) -> TextResponse:
+        await going.wait()
+        return TextResponse("")
+
+    params = b'"method":"%b","params":{"text":""}' % WAIT.method.encode()
+    frames = [b'{"id":"%03d%b",%b}' % (number, TEXT.encode(), params) for number in range(COUNT)]
+    fitting = MAX_IN_FLIGHT_BYTES // MIB - 1
+    async with served(far, frames) as peer:
+        peer.reading.set()
+        await peer.has(COUNT - fitting)
+        assert {answer["error"]["code"] for answer in peer.answers} == {-32001}
+        assert [int(answer["id"][:3]) for answer in peer.answers] == list(range(fitting, COUNT))
+        going.set()
+        await peer.has(COUNT)
+
+
 async def test_answered_requests_make_room_for_more_params() -> None:
     far = router()
 

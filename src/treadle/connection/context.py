@@ -29,7 +29,7 @@ class Context(Generic[S]):
         self.connection = connection
         self.session = session
         self.request_id = request_id
-        # The bytes of the params.
+        # The size of the params and of the id.
         self.size = size
         self.actions: list[Callable[[], object]] = []
         self._release = release

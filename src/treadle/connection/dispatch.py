@@ -1,8 +1,8 @@
 """From an incoming request to its one response: decode, guard, order, run, translate errors.
 
 The memory of a connection is bounded by these rules: no handler starts while the peer leaves a full
-queue of answers unread, few requests with large answers run at once, and the params of the requests
-that are not answered yet have a limit.
+queue of answers unread, few requests with large answers run at once, and the params and ids of the
+requests that are not answered yet have a limit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 MAX_IN_FLIGHT: Final = 512
 MAX_IN_FLIGHT_BYTES: Final = 128 * 1024 * 1024
-"""The limit on the params of all requests of one peer that are not answered yet."""
+"""The limit on the params and ids of all requests of one peer that are not answered yet."""
 
 MAX_LARGE_ANSWERS: Final = 2
 """How many requests whose answers may be large run at once for one peer."""
@@ -95,7 +95,7 @@ class Dispatcher(Generic[S]):
         except Exception as error:  # noqa: BLE001 - any failure in routing is answered too
             self.fail(call.id, self._to_answer(error))
             return
-        size = 0 if call.params is None else len(call.params)
+        size = _kept_size(call)
         self._in_flight += 1
         self._in_flight_bytes += size
         release = None if key is None else partial(self._lanes.leave, key)
@@ -114,7 +114,7 @@ class Dispatcher(Generic[S]):
             raise Overloaded
         # A message within the limit of the transport is never too large on its own.
         waiting = self._in_flight_bytes
-        if waiting and waiting + len(call.params or b"") > MAX_IN_FLIGHT_BYTES:
+        if waiting and waiting + _kept_size(call) > MAX_IN_FLIGHT_BYTES:
             raise Overloaded
         route = self._router.route(call.method)
         params = decode_params(route.method, call.params)
@@ -196,3 +196,9 @@ class Dispatcher(Generic[S]):
         self._in_flight -= 1
         self._in_flight_bytes -= context.size
         context.release_scope()
+
+
+def _kept_size(call: RequestMessage) -> int:
+    """Return how much of a request is kept until it is answered: a peer chooses its id freely."""
+    id_size = len(call.id) if isinstance(call.id, str) else 0
+    return id_size + len(call.params or b"")

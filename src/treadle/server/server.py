@@ -29,6 +29,7 @@ from treadle.sandbox.sandbox import Sandbox
 from treadle.server import handlers
 from treadle.server.encoded_events import EncodedEvents
 from treadle.server.errors import translate
+from treadle.server.mcp_logins import McpLogins
 from treadle.server.session import ClientSession, guard
 from treadle.server.sources.mcp import ConfiguredMcp
 from treadle.server.sources.models import ConfiguredModels
@@ -93,6 +94,7 @@ class Server:
         handlers.register(self._router)
         self.sessions: set[ClientSession] = set()
         self.encoded_events = EncodedEvents()
+        self.mcp_logins = McpLogins()
         self._shortage = Incident(logger, "requests fail: descriptors or memory are used up")
         self.is_finishing = False
         self._on_idle: Callable[[], object] | None = None

@@ -169,8 +169,9 @@ class ClientSession:
         if broadcasts is not None and broadcasts.position < broadcasts.last_seq:
             self._former[thread_id] = followed.subscription
         # The client may still answer open requests, but no longer blocks them: the others decide.
-        for number in list(self._open_requests):
-            followed.thread.server_requests.release(number, self)
+        requests = followed.thread.server_requests
+        for request in requests.open:
+            requests.release(request.request_id, self)
         self.server.threads.remove_subscriber(followed.thread)
         for child in self.server.threads.agents.open_threads(followed.thread):
             self.unsubscribe(child.id)

@@ -25,6 +25,12 @@ MAX_FOLDERS: Final = 2000
 MAX_ENTRIES: Final = 20_000
 """The maximum number of folder entries to examine per root."""
 
+MAX_FOLDERS_OF_SCOPE: Final = 4000
+"""The maximum number of folders to search in all roots of a scope: each turn searches them."""
+
+MAX_ENTRIES_OF_SCOPE: Final = 40_000
+"""The maximum number of folder entries to examine in all roots of a scope."""
+
 MAX_HEAD_BYTES: Final = 64 * 1024
 MAX_NAME_CHARACTERS: Final = 64
 MAX_DESCRIPTION_CHARACTERS: Final = 1024
@@ -68,8 +74,9 @@ def find_skills(roots: Sequence[SkillRoot], disabled: Disabled) -> Skills:
     """Read every skill below these folders, in display order."""
     skills: dict[Path, SkillMetadata] = {}
     errors: dict[Path, SkillErrorInfo] = {}
+    left: dict[SkillScope, _Left] = {}
     for root in roots:
-        for path in _files(root.folder):
+        for path in _files(root.folder, left.setdefault(root.scope, _all_left())):
             try:
                 skill = _read_known(path, root.scope, _stamp(path))
             except ValueError as error:
@@ -81,6 +88,17 @@ def find_skills(roots: Sequence[SkillRoot], disabled: Disabled) -> Skills:
         skills.values(), key=lambda skill: (_ORDER[skill.scope], skill.name, skill.path)
     )
     return Skills(entries, [errors[path] for path in sorted(errors)])
+
+
+class _Left(msgspec.Struct):
+    """What may still be searched in the roots of a scope."""
+
+    folders: int
+    entries: int
+
+
+def _all_left() -> _Left:
+    return _Left(MAX_FOLDERS_OF_SCOPE, MAX_ENTRIES_OF_SCOPE)
 
 
 class Disabled(NamedTuple):
@@ -146,9 +164,9 @@ def _require_length(name: str, value: str, limit: int) -> None:
         raise ValueError(f"invalid {name}: exceeds maximum length of {limit} characters")
 
 
-def _files(root: Path) -> Iterator[Path]:
+def _files(root: Path, left: _Left) -> Iterator[Path]:
     """Every SKILL.md below a folder, by its real path."""
-    for folder in skill_folders(root):
+    for folder in _search(root, left):
         path = folder / NAME
         if path.exists():
             yield path.resolve()
@@ -156,21 +174,27 @@ def _files(root: Path) -> Iterator[Path]:
 
 def skill_folders(root: Path) -> Iterator[Path]:
     """Return the folders that may contain a skill, by real path; each link is followed once."""
+    return _search(root, _all_left())
+
+
+def _search(root: Path, scope: _Left) -> Iterator[Path]:
     if not root.is_dir():
         return
     seen: set[str] = set()
-    left = MAX_ENTRIES
+    left = min(MAX_ENTRIES, scope.entries)
     waiting = [(str(root), 0)]
-    while waiting and len(seen) < MAX_FOLDERS:
+    while waiting and len(seen) < MAX_FOLDERS and scope.folders > 0:
         folder, depth = waiting.pop()
         real = os.path.realpath(folder)
         if real in seen:
             continue
         seen.add(real)
+        scope.folders -= 1
         yield Path(real)
         if depth < MAX_DEPTH and left > 0:
             examined, below = _folders_in(folder, left)
             left -= examined
+            scope.entries -= examined
             waiting += [(f"{folder}/{name}", depth + 1) for name in sorted(below, reverse=True)]
 
 

@@ -56,6 +56,7 @@ from treadle.server.files import service as files
 from treadle.server.files.base64_text import BadBase64, decode_base64
 from treadle.server.files.shared_path import PathWatch, follow
 from treadle.server.folders import check_folder
+from treadle.server.query_limits import check_term
 from treadle.server.session import ClientSession
 from treadle.support.ids import uuid7
 from treadle.support.text.base64_chunks import encode_base64
@@ -140,7 +141,7 @@ async def fs_watch(ctx: Context[ClientSession], params: FsWatchParams) -> FsWatc
     check_folder(params.path, "path")
     path = str(_absolute(params.path))
     session = ctx.session
-    watch_id = uuid7() if params.watch_id is None else params.watch_id
+    watch_id = uuid7() if params.watch_id is None else check_term(params.watch_id, "watchId")
     if watch_id in session.watches:
         raise InvalidRequest(f"watchId already exists: {watch_id}", kind="watchExists")
     if len(session.watches) >= MAX_WATCHES:

@@ -165,7 +165,7 @@ async def mcp_server_oauth_login(
     page_url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     login_id = uuid7()
     server.threads.services.tasks.spawn(
-        _log_in(server, sign_in, params, login_id, page_url), "mcp login"
+        _log_in(ctx.session, sign_in, params, login_id, page_url), "mcp login"
     )
     try:
         url = await page_url
@@ -203,13 +203,14 @@ async def _sign_in(server: Server, params: McpServerOauthLoginParams) -> SignIn:
 
 
 async def _log_in(
-    server: Server,
+    session: ClientSession,
     sign_in: SignIn,
     params: McpServerOauthLoginParams,
     login_id: str,
     page_url: asyncio.Future[str],
 ) -> None:
     """Log in, publish the result, and let threads use the new token."""
+    server = session.server
     fault: str | None = None
 
     def show(url: str) -> None:
@@ -217,7 +218,7 @@ async def _log_in(
             page_url.set_result(url)
 
     try:
-        async with asyncio.timeout(params.timeout_secs or LOGIN_SECONDS):
+        async with server.mcp_logins.waiting(session, params.timeout_secs or LOGIN_SECONDS):
             await sign_in.run(show)
     except (McpError, OSError) as error:
         fault = str(error) or "timed out waiting for the sign-in"

@@ -45,7 +45,7 @@ from treadle.server.client_commands.running import (
     wait,
 )
 from treadle.server.client_commands.starting import changed, quoted, starting
-from treadle.server.query_limits import MAX_WORDS, check_count
+from treadle.server.query_limits import MAX_WORDS, check_count, check_term
 from treadle.server.session import ClientSession
 from treadle.server.thread_settings import check_turn
 
@@ -86,7 +86,10 @@ async def process_spawn(
     except BaseException:
         del session.processes[handle]
         raise
-    work = _follow(session, params, command, process, answered)
+    timeout = params.timeout_ms
+    limit = DEFAULT_TIMEOUT_MS if timeout is UNSET else timeout
+    # Without the request: its variables may be large.
+    work = _follow(session, (handle, limit), command, process, answered)
     if ctx.connection.spawn(work, f"process {handle}") is None:
         del session.processes[handle]
         process.kill()
@@ -135,6 +138,7 @@ def _check(params: ProcessSpawnParams) -> None:
     if not params.process_handle:
         message = "processHandle must not be empty"
         raise InvalidRequest(message, kind="invalidParams", path="processHandle")
+    check_term(params.process_handle, "processHandle")
     if not Path(params.cwd).is_absolute():
         raise InvalidInput("cwd", f"path must be absolute: {params.cwd!r}")
     if params.size is not None and not params.tty:
@@ -193,14 +197,16 @@ async def _start(
 
 async def _follow(
     session: ClientSession,
-    params: ProcessSpawnParams,
+    options: tuple[str, int | None],
     command: ClientCommand,
     process: Process,
     answered: asyncio.Event,
 ) -> None:
-    """Send the output of a process and its exit; end it with the connection."""
-    timeout = params.timeout_ms
-    limit = DEFAULT_TIMEOUT_MS if timeout is UNSET else timeout
+    """Send the output of a process and its exit; end it with the connection.
+
+    `options` are its handle and its time limit in milliseconds.
+    """
+    handle, limit = options
     try:
         await answered.wait()
         async with command.sending():
@@ -209,12 +215,12 @@ async def _follow(
                 command.add_note(process.limit_hit)
     finally:
         process.kill()
-        del session.processes[params.process_handle]
+        del session.processes[handle]
     await session.notify(
         PROCESS_EXITED,
         ProcessExitedNotification(
             exit_code=code,
-            process_handle=params.process_handle,
+            process_handle=handle,
             stderr=command.output("stderr"),
             stderr_cap_reached=command.has_reached_cap("stderr"),
             stdout=command.output("stdout"),

@@ -23,7 +23,7 @@ from treadle.protocol.skill import (
     SkillsListParams,
     SkillsListResponse,
 )
-from treadle.server.folders import check_folders
+from treadle.server.folders import MAX_FOLDERS, check_folders
 from treadle.server.handlers.config_write import answering_faults
 from treadle.server.session import ClientSession
 from treadle.server.sources.skills import switch_skill
@@ -80,6 +80,10 @@ def _extra_roots(params: SkillsListParams) -> dict[str, list[Path]]:
     extra: dict[str, list[Path]] = {}
     entries = params.per_cwd_extra_user_roots or []
     check_folders([entry.cwd for entry in entries], "perCwdExtraUserRoots")
+    count = sum(len(entry.extra_user_roots) for entry in entries)
+    if count > MAX_FOLDERS:
+        message = f"perCwdExtraUserRoots must have at most {MAX_FOLDERS} folders, not {count}"
+        raise InvalidInput("perCwdExtraUserRoots", message)
     for at, entry in enumerate(entries):
         check_folders(entry.extra_user_roots, f"perCwdExtraUserRoots[{at}].extraUserRoots")
         for root in entry.extra_user_roots:

@@ -1,0 +1,117 @@
+"""What a client chooses freely and the server keeps is limited: ids, folders, logins, skills."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.harness.mcp import http_server, table
+from tests.harness.model_server import calls
+from tests.harness.threads import Stage
+from treadle.engine.events.server_requests import ServerRequests
+from treadle.engine.project import skills
+from treadle.protocol.base import JsonValue
+from treadle.server import mcp_logins
+from treadle.server.query_limits import MAX_TERM_CHARACTERS
+
+LONG = "x" * (MAX_TERM_CHARACTERS + 1)
+LOGIN, COMPLETED = "mcpServer/oauth/login", "mcpServer/oauthLogin/completed"
+TIMED_OUT = "timed out waiting for the sign-in"
+
+
+@pytest.mark.parametrize(
+    ("method", "field", "params"),
+    [
+        ("fs/watch", "watchId", {"path": "/"}),
+        ("process/spawn", "processHandle", {"command": ["true"], "cwd": "/"}),
+    ],
+)
+async def test_ids_that_are_kept_are_short(
+    stage: Stage, method: str, field: str, params: JsonValue
+) -> None:
+    """256 ids could have 64 MB each."""
+    client = await stage.client()
+    refused = await client.refusal(method, {**params, field: LONG})
+    assert refused.message == f"{field} must have at most 4096 characters, not 4097"
+    assert (refused.kind, refused.data["path"]) == ("invalidParams", field)
+
+
+async def test_all_roots_of_a_request_for_skills_have_one_limit(stage: Stage) -> None:
+    """100 entries for one folder had 10,000 roots, and the server kept those of 100 folders."""
+    client = await stage.client()
+    entry = {"cwd": "/a", "extraUserRoots": [f"/r{number}" for number in range(51)]}
+    refused = await client.refusal(
+        "skills/list", {"cwds": ["/a"], "perCwdExtraUserRoots": [entry, entry]}
+    )
+    message = "perCwdExtraUserRoots must have at most 100 folders, not 102"
+    assert (refused.message, refused.kind) == (message, "invalidParams")
+
+
+@pytest.mark.parametrize("limit", ["MAX_FOLDERS_OF_SCOPE", "MAX_ENTRIES_OF_SCOPE"])
+async def test_all_extra_roots_have_one_limit(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """Each turn of each thread searched 2,000 folders in each of 100 roots."""
+    monkeypatch.setattr(skills, limit, 4)
+    roots = [tmp_path / f"root{number}" for number in range(4)]
+    for root in roots:
+        folder = root / f"skill-{root.name}"
+        folder.mkdir(parents=True)
+        folder.joinpath("SKILL.md").write_text(f"---\nname: {root.name}\ndescription: d\n---\n")
+    client = await stage.client()
+    await client.request("skills/extraRoots/set", {"extraRoots": [*map(str, roots)]})
+    (entry,) = (await client.request("skills/list", {"cwds": [str(stage.workspace)]}))["data"]
+    assert [skill["name"] for skill in entry["skills"]] == ["root0", "root1"]
+
+
+async def test_the_oldest_login_of_a_client_ends_when_it_starts_many(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each login keeps a port open as long as its client wishes, also after the client has left."""
+    monkeypatch.setattr(mcp_logins, "MAX_LOGINS_OF_CLIENT", 2)
+    async with http_server("oauth") as url:
+        stage.configure(table("web", url=url))
+        client, other = await stage.client(), await stage.client()
+        params: JsonValue = {"name": "web", "timeoutSecs": 10**9}
+        await other.request(LOGIN, params)
+        first, *_ = [await client.request(LOGIN, params) for _ in range(3)]
+        ended = (await client.until(COMPLETED))[-1]["params"]
+    assert (ended["loginId"], ended["error"]) == (first["loginId"], TIMED_OUT)
+
+
+async def test_the_oldest_login_ends_when_clients_start_many(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp_logins, "MAX_LOGINS", 2)
+    async with http_server("oauth") as url:
+        stage.configure(table("web", url=url))
+        params: JsonValue = {"name": "web", "timeoutSecs": 10**9}
+        clients = [await stage.client() for _ in range(3)]
+        first, *_ = [await client.request(LOGIN, params) for client in clients]
+        ended = (await clients[-1].until(COMPLETED))[-1]["params"]
+    assert (ended["loginId"], ended["error"]) == (first["loginId"], TIMED_OUT)
+
+
+async def test_leaving_a_thread_costs_as_much_as_its_own_requests(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For each thread all requests of the client were released: seconds for a hundred threads."""
+    released: list[int] = []
+    release = ServerRequests.release
+
+    def counted(self: ServerRequests, request_id: int, holder: object) -> None:
+        released.append(request_id)
+        release(self, request_id, holder)
+
+    client = await stage.client()
+    threads = []
+    for _ in range(3):
+        stage.model.plays(calls("exec_command", {"cmd": "touch a"}))
+        thread_id = await client.start(cwd=str(stage.workspace), approvalPolicy="untrusted")
+        await client.start_turn(thread_id)
+        await client.until("item/commandExecution/requestApproval")
+        threads.append(thread_id)
+    monkeypatch.setattr(ServerRequests, "release", counted)
+    await client.request("thread/unsubscribe", {"threadId": threads[0]})
+    assert len(released) == 1
