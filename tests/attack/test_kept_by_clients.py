@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -10,10 +13,16 @@ from tests.harness.mcp import http_server, table
 from tests.harness.model_server import calls
 from tests.harness.threads import Stage
 from treadle.engine.events.server_requests import ServerRequests
+from treadle.engine.mcp.config import McpSource
+from treadle.engine.mcp.servers import McpServers, temporary_servers
 from treadle.engine.project import skills
 from treadle.protocol.base import JsonValue
+from treadle.sandbox.sandbox import Sandbox
 from treadle.server import mcp_logins
+from treadle.server.handlers import mcp
 from treadle.server.query_limits import MAX_TERM_CHARACTERS
+from treadle.server.session import MAX_MCP_STARTS
+from treadle.support.concurrency.tasks import BackgroundTasks
 
 LONG = "x" * (MAX_TERM_CHARACTERS + 1)
 LOGIN, COMPLETED = "mcpServer/oauth/login", "mcpServer/oauthLogin/completed"
@@ -115,3 +124,32 @@ async def test_leaving_a_thread_costs_as_much_as_its_own_requests(
     monkeypatch.setattr(ServerRequests, "release", counted)
     await client.request("thread/unsubscribe", {"threadId": threads[0]})
     assert len(released) == 1
+
+
+async def test_few_requests_of_a_client_start_all_mcp_servers_at_once(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """500 requests started as many processes of each server, until no descriptor was left."""
+    begun, may_go_on = list[None](), asyncio.Event()
+
+    @asynccontextmanager
+    async def held(
+        source: McpSource, *, tasks: BackgroundTasks, home: Path, sandbox: Sandbox
+    ) -> AsyncIterator[McpServers]:
+        begun.append(None)
+        await may_go_on.wait()
+        async with temporary_servers(source, tasks=tasks, home=home, sandbox=sandbox) as servers:
+            yield servers
+
+    monkeypatch.setattr(mcp, "temporary_servers", held)
+    client, other = await stage.client(), await stage.client()
+    for each in (client, other):
+        for number in range(5):
+            request = {"id": f"s{number}", "method": "mcpServerStatus/list", "params": {}}
+            await each.peer.send(request)
+        for _ in range(5):
+            await each.request("thread/loaded/list", {})
+    assert len(begun) == 2 * MAX_MCP_STARTS
+    may_go_on.set()
+    while len(begun) < 10:
+        await client.request("thread/loaded/list", {})

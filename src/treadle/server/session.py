@@ -48,6 +48,9 @@ P = TypeVar("P", bound=msgspec.Struct)
 MAX_FILE_REQUESTS: Final = 8
 """Maximum number of concurrent file requests of one client; further ones wait."""
 
+MAX_MCP_STARTS: Final = 2
+"""Maximum number of requests of one client that start all MCP servers at once; others wait."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -92,6 +95,11 @@ class ClientSession:
     def file_workers(self) -> Workers:
         """Worker threads for the file requests of this client alone."""
         return Workers("fs", MAX_FILE_REQUESTS)
+
+    @cached_property
+    def mcp_starts(self) -> asyncio.Semaphore:
+        """What requests of this client hold while the MCP servers that they started run."""
+        return asyncio.Semaphore(MAX_MCP_STARTS)
 
     @cached_property
     def file_searches(self) -> SingleSearches:

@@ -64,8 +64,7 @@ async def mcp_server_status_list(
     ctx: Context[ClientSession], params: ListMcpServerStatusParams
 ) -> ListMcpServerStatusResponse:
     """List the servers of a thread with their state, or the configured ones without a thread."""
-    server = ctx.session.server
-    async with _servers(server, params.thread_id) as servers:
+    async with _servers(ctx.session, params.thread_id) as servers:
         ordered = sorted(servers, key=lambda each: each.name)
         selected = [each for each in ordered if params.server_name in (None, each.name)]
         servers_page, next_cursor = page(selected, params.cursor, params.limit, of="MCP servers")
@@ -126,7 +125,7 @@ async def mcp_server_resource_read(
 ) -> McpResourceReadResponse:
     """Read a resource from a server of a thread or of the configuration."""
     ctx.release_scope()
-    async with _servers(ctx.session.server, params.thread_id) as servers:
+    async with _servers(ctx.session, params.thread_id) as servers:
         try:
             raw = await servers.get(params.server).ask("resources/read", {"uri": params.uri})
         except McpError as error:
@@ -244,17 +243,24 @@ async def _log_in(
 
 
 @asynccontextmanager
-async def _servers(server: Server, thread_id: str | None) -> AsyncIterator[McpServers]:
-    """Yield the servers of a thread, or temporary ones from the configuration."""
-    services = server.threads.services
+async def _servers(session: ClientSession, thread_id: str | None) -> AsyncIterator[McpServers]:
+    """Yield the servers of a thread, or temporary ones from the configuration.
+
+    Each request starts its own processes: few requests of a client do so at once.
+    """
+    threads = session.server.threads
+    services = threads.services
     if thread_id is not None:
-        servers = server.threads.get(thread_id).mcp
+        servers = threads.get(thread_id).mcp
         servers.start()
         yield servers
         return
-    async with temporary_servers(
-        services.mcp, tasks=services.tasks, home=services.home, sandbox=services.sandbox
-    ) as servers:
+    async with (
+        session.mcp_starts,
+        temporary_servers(
+            services.mcp, tasks=services.tasks, home=services.home, sandbox=services.sandbox
+        ) as servers,
+    ):
         yield servers
 
 
