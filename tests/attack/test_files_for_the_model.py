@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 from pathlib import Path
 
+import pytest
+
 from tests.harness.model_server import calls, patches, says
-from tests.harness.threads import Client, Stage
+from tests.harness.threads import Client, Refused, Stage
 from treadle.protocol.base import JsonValue
 
 ENVIRONMENT = "/proc/self/environ"
@@ -99,3 +103,118 @@ async def test_a_patch_does_not_show_the_environment(stage: Stage) -> None:
     assert MARK not in json.dumps(messages)
     output = stage.model.requests[-1].outputs()["call-1"]
     assert f"path `{ENVIRONMENT}` is a file of the kernel" in output
+
+
+async def attach(client: Client, thread_id: str, kind: str, path: Path, **more: JsonValue) -> None:
+    """Run a turn whose input names a file."""
+    part = {"type": kind, "name": "x", "path": str(path)}
+    params = {"threadId": thread_id, "input": [part, {"type": "text", "text": "go"}], **more}
+    turn = await client.request("turn/start", params)
+    await client.end_of(turn["turn"]["id"])
+
+
+def shown(stage: Stage) -> bytes:
+    """The contents of the images and sounds that the model has received."""
+    texts = [
+        part.get("image_url") or part.get("audio_url") or ""
+        for request in stage.model.requests
+        for item in request.body["input"]
+        for part in item.get("content") or []
+    ]
+    return b"".join(base64.b64decode(text.partition(",")[2]) for text in texts)
+
+
+@pytest.mark.parametrize("kind", ["localImage", "localAudio"])
+async def test_an_attached_file_of_the_workspace_does_not_show_the_environment(
+    stage: Stage, kind: str
+) -> None:
+    (stage.workspace / "a.png").symlink_to(ENVIRONMENT)
+    stage.model.plays(says("ok"))
+    client, thread_id = await start(stage)
+
+    await attach(client, thread_id, kind, stage.workspace / "a.png")
+
+    assert stage.model.requests
+    assert MARK.encode() not in shown(stage)
+
+
+async def test_an_attached_file_leads_to_no_file_that_commands_may_not_read(stage: Stage) -> None:
+    (stage.home / "auth.json").write_text(SECRET)
+    (stage.workspace / "a.png").symlink_to(stage.home / "auth.json")
+    client, thread_id = await start(stage)
+
+    with pytest.raises(Refused, match=r"cannot read .*a\.png.*sandbox"):
+        await attach(
+            client,
+            thread_id,
+            "localImage",
+            stage.workspace / "a.png",
+            sandboxPolicy=only(stage.workspace),
+        )
+
+
+async def test_the_user_may_attach_a_file_that_commands_may_not_read(
+    stage: Stage, tmp_path: Path
+) -> None:
+    (stage.home / "photo.png").write_text(SECRET)
+    named = tmp_path / "pictures"
+    named.symlink_to(stage.home)
+    stage.model.plays(says("ok"))
+    client, thread_id = await start(stage, sandbox="read-only")
+    policy = {"type": "readOnly", "access": only(stage.workspace)["readOnlyAccess"]}
+
+    await attach(client, thread_id, "localImage", named / "photo.png", sandboxPolicy=policy)
+
+    assert shown(stage) == SECRET.encode()
+
+
+async def test_a_skill_that_a_command_replaces_by_a_link_is_left_out(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skill, link = stage.workspace / "src" / "SKILL.md", stage.workspace / "src" / "link"
+    skill.parent.mkdir()
+    skill.write_text("---\nname: x\ndescription: fine\n---\nBODY")
+    (stage.workspace / ".agents" / "skills").mkdir(parents=True)
+    (stage.workspace / ".agents" / "skills" / "x").symlink_to(skill.parent)
+    (stage.home / "auth.json").write_text(SECRET)
+    link.symlink_to(stage.home / "auth.json")
+    stage.model.plays(*[says("ok")] * 3)
+    client, thread_id = await start(stage)
+    await attach(client, thread_id, "skill", skill)
+    exchanges = 0
+
+    def check(_mode: int, path: str) -> None:
+        """Exchange the file and the link before it is opened, and again afterwards."""
+        nonlocal exchanges
+        if os.fspath(path) == str(skill):
+            exchanges += 1
+            for source, target in ((skill, "kept"), (link, "SKILL.md"), ("kept", "link")):
+                (skill.parent / source).replace(skill.parent / target)
+
+    monkeypatch.setattr("treadle.support.files.reading._check", check)
+    await attach(client, thread_id, "skill", skill)
+
+    assert exchanges == 2
+    assert asked(stage, "BODY") == [0, 1]
+    assert asked(stage, SECRET) == []
+
+
+async def test_a_further_skill_folder_leads_to_no_file_that_commands_may_not_read(
+    stage: Stage,
+) -> None:
+    (stage.home / "notes.md").write_text(f"---\nname: x\ndescription: {SECRET}\n---\n")
+    root = stage.workspace / "skills"
+    (root / "x").mkdir(parents=True)
+    (root / "x" / "SKILL.md").symlink_to(stage.home / "notes.md")
+    (root / "y").mkdir()
+    (root / "y" / "SKILL.md").write_text("---\nname: y\ndescription: of the client\n---\n")
+    stage.model.plays(says("ok"), says("ok"))
+    client, thread_id = await start(stage)
+    await client.request("skills/extraRoots/set", {"extraRoots": [str(root)]})
+
+    policy = only(stage.workspace)
+    await client.run(thread_id, sandboxPolicy=policy)
+    await attach(client, thread_id, "skill", root / "x" / "SKILL.md", sandboxPolicy=policy)
+
+    assert asked(stage, "of the client") == [0, 1]
+    assert asked(stage, SECRET) == []

@@ -328,7 +328,7 @@ async def test_other_clients_are_served_while_an_input_file_is_read(
     input_item: JsonValue = {"type": part, "path": str(path)} | (
         {"name": "x"} if part == "skill" else {}
     )
-    with stalled(engine_input, "read_regular") as stall:
+    with stalled(engine_input, "read_for_model") as stall:
         params = {"threadId": thread_id, "input": [input_item]}
         await client.peer.send({"id": "slow", "method": "turn/start", "params": params})
         await stall.reached()

@@ -27,7 +27,7 @@ from treadle.support.concurrency.workers import Workers
 if TYPE_CHECKING:
     from treadle.engine.commands.rules import Rules, RulesCache
     from treadle.engine.mcp.config import McpSource
-    from treadle.protocol.skill import SkillMetadata
+    from treadle.engine.project.skills import Skills
     from treadle.sandbox.boundary import Boundary
     from treadle.sandbox.opened_roots import OpenedRoots
     from treadle.sandbox.sandbox import Sandbox
@@ -50,6 +50,12 @@ class Models(Protocol):
         ...
 
 
+def _no_skills(cwd: str) -> Skills:  # noqa: ARG001 - as the sources have it
+    from treadle.engine.project.skills import Skills
+
+    return Skills([], [])
+
+
 def _none_in_folder(cwd: str) -> tuple[()]:  # noqa: ARG001 - as the sources have it
     return ()
 
@@ -60,7 +66,7 @@ class EngineSources(Struct, frozen=True, kw_only=True):
     models: Models
     mcp: McpSource | None = None
     # Returns the skills that apply in a folder.
-    skills: Callable[[str], Sequence[SkillMetadata]] = _none_in_folder
+    skills: Callable[[str], Skills] = _no_skills
     # Returns folders with the rules of a trusted project, besides the user's own.
     rule_folders: Callable[[str], Sequence[Path]] = _none_in_folder
     # Configuration folders besides the home, and the folders of trusted projects.

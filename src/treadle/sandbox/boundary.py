@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from treadle.sandbox.paths import find_program, links, real
+from treadle.sandbox.paths import find_program, is_within, links, real
 from treadle.sandbox.policy import Confinement, confine, restricts_reading
 from treadle.sandbox.protection import Protection
 
@@ -48,6 +48,17 @@ class Boundary:
             return lambda _path: True
         # No command runs with this confinement, so no folder is recorded as writable.
         return self._compute(policy, cwd).may_read
+
+    def may_follow(self, policy: SandboxPolicy, cwd: str) -> Callable[[str], bool]:
+        """Return the check of links that neither a command nor the workspace can have made."""
+        found, workspace, opened = self._compute(policy, cwd), real(cwd), self._opened
+        return lambda link: (
+            not (
+                is_within(link, workspace)
+                or found.is_open(link)
+                or (opened is not None and opened.may_have_made(link))
+            )
+        )
 
     def _compute(
         self,

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-from treadle.sandbox.paths import real
+from treadle.sandbox.paths import Way, follow
 from treadle.support.files.reading import open_regular, read_up_to
 
 
@@ -22,8 +22,16 @@ class Content(NamedTuple):
     size: int
 
 
-def read_for_model(path: str, limit: int, may_read: Callable[[str], bool]) -> Content:
+def read_for_model(
+    path: str,
+    limit: int,
+    may_read: Callable[[str], bool],
+    may_follow: Callable[[str], bool] | None = None,
+) -> Content:
     """Read at most `limit` bytes of a regular file that commands may read.
+
+    The user may name any file. Then `may_follow` returns whether a link is the user's own; other
+    links lead only to what commands may read.
 
     Files of the kernel are empty: they describe the process that reads them, here the server with
     its environment. They are the regular files that report no size and have content.
@@ -33,18 +41,29 @@ def read_for_model(path: str, limit: int, may_read: Callable[[str], bool]) -> Co
         OSError: it cannot be read, or is not a regular file.
         ValueError: the path is invalid.
     """
-    if not may_read(path):
-        raise _refusal(path)
+    _check(path, follow(path), may_read, may_follow)
     descriptor = open_regular(path)
     try:
         status = os.fstat(descriptor)
         # A link in the path may have changed since the check: compare with the open file.
-        place = real(path)
-        if not os.path.samestat(status, os.lstat(place)) or not may_read(place):
+        way = follow(path)
+        if not os.path.samestat(status, os.lstat(way.place)):
             raise _refusal(path)
+        _check(path, way, may_read, may_follow)
         return Content(read_up_to(descriptor, min(limit, status.st_size)), status.st_size)
     finally:
         os.close(descriptor)
+
+
+def _check(
+    path: str,
+    way: Way,
+    may_read: Callable[[str], bool],
+    may_follow: Callable[[str], bool] | None,
+) -> None:
+    is_named = may_follow is not None and not way.is_too_long and all(map(may_follow, way.links))
+    if not is_named and not may_read(way.place):
+        raise _refusal(path)
 
 
 def _refusal(path: str) -> NotReadable:

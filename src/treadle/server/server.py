@@ -77,7 +77,7 @@ class Server:
         sources = EngineSources(
             models=models or ConfiguredModels(self.configuration, in_use=self._models_in_use),
             mcp=ConfiguredMcp(self.configuration),
-            skills=lambda cwd: self.skills.find(cwd).entries,
+            skills=lambda cwd: self.skills.find(cwd),  # noqa: PLW0108 - found on first use
             rule_folders=self._rule_folders,
             settings_folders=(str(self.configuration.system),),
             trusted_folders=self.configuration.trusted_folders,

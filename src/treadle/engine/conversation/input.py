@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import UNSET
@@ -26,9 +26,9 @@ from treadle.protocol.input import (
 )
 from treadle.protocol.item import FunctionCallOutputThreadItem
 from treadle.protocol.tool import TurnToolOutput
+from treadle.sandbox.paths import real
 from treadle.sandbox.reading import NotReadable, read_for_model
 from treadle.support.concurrency.workers import Workers
-from treadle.support.files.reading import FileTooLarge, read_regular
 from treadle.support.ids import uuid7
 from treadle.support.text.base64_chunks import encode_base64
 
@@ -45,6 +45,18 @@ InputFiles: TypeAlias = Mapping[int, str]
 
 NO_FILES: Final[InputFiles] = {}
 
+
+class Readable(NamedTuple):
+    """Which files an input may name."""
+
+    may_read: Callable[[str], bool]
+    """Whether commands may read a file."""
+    skills: Callable[[], Collection[str]]
+    """Returns the files of the enabled skills, without links; other skills are left out."""
+    may_follow: Callable[[str], bool] | None = None
+    """For input of the user, who may name any file: whether a link is the user's own."""
+
+
 MAX_TOOL_NAME: Final = 64
 # Characters that providers reject in the name of a tool.
 _INVALID_IN_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
@@ -58,24 +70,17 @@ def message(role: str, *texts: str) -> ModelItem:
 
 
 async def read_files(
-    content: Sequence[UserInput],
-    workers: Workers,
-    may_read: Callable[[str], bool] | None = None,
-    *,
-    skills: Callable[[], Collection[str]],
+    content: Sequence[UserInput], workers: Workers, readable: Callable[[], Readable]
 ) -> InputFiles:
     """Read the files that an input names, in a worker thread.
 
-    If the model chose the files, `may_read` says which its commands may read. `skills` returns the
-    files of the enabled skills; any other file that is named as a skill is left out.
-
     Raises:
-        NotReadable: commands may not read a file.
+        NotReadable: the model named a file that its commands may not read.
         InvalidInput: a file cannot be read, is not a regular file, or is too large.
     """
     if not any(isinstance(part, FileUserInput) for part in content):
         return {}
-    return await workers.run(_read_files, content, may_read, skills)
+    return await workers.run(_read_files, content, readable())
 
 
 def to_model_items(content: Sequence[UserInput], files: InputFiles) -> list[ModelItem]:
@@ -166,21 +171,22 @@ def _labelled(path: str, image: JsonValue) -> list[JsonValue]:
     ]
 
 
-def _read_files(
-    content: Sequence[UserInput],
-    may_read: Callable[[str], bool] | None,
-    skills: Callable[[], Collection[str]],
-) -> InputFiles:
+def _read_files(content: Sequence[UserInput], readable: Readable) -> InputFiles:
     files: dict[int, str] = {}
     remaining = MAX_FILE_BYTES
-    enabled = skills() if any(isinstance(part, SkillUserInput) for part in content) else ()
+    enabled = readable.skills() if any(isinstance(part, SkillUserInput) for part in content) else ()
     for position, part in enumerate(content):
         if not isinstance(part, FileUserInput):
             continue
-        if isinstance(part, SkillUserInput) and _real_path(part.path) not in enabled:
-            logger.warning("unknown or disabled skill left out", extra={"path": part.path})
-            continue
-        data = _read(part.path, f"input[{position}].path", remaining, may_read)
+        field = f"input[{position}].path"
+        if isinstance(part, SkillUserInput):
+            found = _read_skill(part.path, field, remaining, enabled)
+            if found is None:
+                logger.warning("unknown or disabled skill left out", extra={"path": part.path})
+                continue
+            data = found
+        else:
+            data = _read(part.path, field, remaining, readable)
         remaining -= len(data)
         match part:
             case SkillUserInput():
@@ -192,11 +198,14 @@ def _read_files(
     return files
 
 
-def _real_path(path: str) -> str | None:
+def _read_skill(path: str, field: str, limit: int, enabled: Collection[str]) -> bytes | None:
+    """Read a skill; `None` if the path does not lead to one of the enabled ones."""
+    # A command may replace the file by a link at any moment, so the open file is checked as well.
+    readable = Readable(lambda place: real(place) in enabled, lambda: enabled)
     try:
-        return str(Path(path).resolve())
-    except (OSError, RuntimeError, ValueError):
-        return None  # a loop of links, or no path at all
+        return _read(path, field, limit, readable) if real(path) in enabled else None
+    except (NotReadable, ValueError):
+        return None
 
 
 def _data_url(path: str, data: bytes, fallback: str) -> str:
@@ -206,16 +215,15 @@ def _data_url(path: str, data: bytes, fallback: str) -> str:
     return f"data:{kind};base64,{encode_base64(data)}"
 
 
-def _read(path: str, field: str, limit: int, may_read: Callable[[str], bool] | None) -> bytes:
+def _read(path: str, field: str, limit: int, readable: Readable) -> bytes:
     too_large = f"{path!r} is too large: the files of one input may have {MAX_FILE_BYTES} bytes"
     try:
-        if may_read is None:
-            return read_regular(path, limit)
-        data, size = read_for_model(path, limit, may_read)
-    except NotReadable:
-        raise
-    except FileTooLarge as error:
-        raise InvalidInput(field, too_large) from error
+        data, size = read_for_model(path, limit, readable.may_read, readable.may_follow)
+    except NotReadable as error:
+        if readable.may_follow is None:
+            raise
+        reason = "the sandbox does not allow reading what its links lead to"
+        raise InvalidInput(field, f"cannot read {path!r}: {reason}") from error
     except OSError as error:
         raise InvalidInput(field, f"cannot read {path!r}: {error.strerror}") from error
     except ValueError as error:

@@ -19,7 +19,13 @@ from treadle.engine.conversation.context import (
     turn_context,
 )
 from treadle.engine.conversation.history import History, size_of
-from treadle.engine.conversation.input import InputFiles, from_tool_output, message, to_model_items
+from treadle.engine.conversation.input import (
+    InputFiles,
+    Readable,
+    from_tool_output,
+    message,
+    to_model_items,
+)
 from treadle.engine.conversation.items import ItemStream
 from treadle.engine.conversation.sources import without_sources, written_by
 from treadle.engine.errors import InvalidInput
@@ -41,7 +47,7 @@ from treadle.support.ids import uuid7
 if TYPE_CHECKING:
     from treadle.engine.conversation.messages import ClientMessages
     from treadle.engine.state import LoadedState, ThreadState
-    from treadle.protocol.skill import SkillMetadata
+    from treadle.protocol.policy import SandboxPolicy
 
 
 MAX_HISTORY_BYTES: Final = 64 * 1024 * 1024
@@ -294,23 +300,20 @@ class ModelContext:
 
     def _read_folder(self, cwd: str, may_read: Callable[[str], bool]) -> _Folder:
         docs = read_project_docs(Path(cwd), may_read=may_read, home=self._state.services.home)
-        return _Folder(cwd, instructions.skills(self._enabled_skills(cwd, may_read)), docs)
+        # The skills of a project may be links, like its AGENTS.md.
+        skills = self._state.services.skills(cwd).usable(may_read)
+        return _Folder(cwd, instructions.skills(skills), docs)
 
-    def _enabled_skills(self, cwd: str, may_read: Callable[[str], bool]) -> list[SkillMetadata]:
-        # The skills of a project may be links, like its AGENTS.md; all others are the user's.
-        return [
-            skill
-            for skill in self._state.services.skills(cwd)
-            if skill.enabled and (skill.scope != "repo" or may_read(skill.path))
-        ]
-
-    def skill_files(self, cwd: str | None = None) -> set[str]:
-        """Return the files of the enabled skills of a folder; reads them, so call it in a worker.
-
-        The default is the folder of the thread.
-        """
-        cwd = cwd or self._state.settings.cwd
-        return {skill.path for skill in self._enabled_skills(cwd, self._may_read())}
+    def readable(self, cwd: str | None = None, sandbox: SandboxPolicy | None = None) -> Readable:
+        """Return which files the user's input may name; the defaults are those of the thread."""
+        settings, boundary = self._state.settings, self._state.services.boundary
+        sandbox, folder = sandbox or settings.sandbox, cwd or settings.cwd
+        may_read = boundary.may_read(sandbox, folder)
+        return Readable(
+            may_read,
+            lambda: {skill.path for skill in self._state.services.skills(folder).usable(may_read)},
+            boundary.may_follow(sandbox, folder),
+        )
 
     def _last_folder(self) -> _Folder:
         """Return the folder's instructions as last read."""

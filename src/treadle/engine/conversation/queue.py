@@ -170,8 +170,8 @@ async def accept_queued(thread: LoadedThread, id_: str | None = None) -> Accepte
             client_user_message_id=queued.client_user_message_id,
             responsesapi_client_metadata=None if metadata is UNSET else metadata,
         )
-        workers, skills = thread.services.file_workers, thread.context.skill_files
-        files = await read_files(params.input, workers, skills=skills)
+        workers, readable = thread.services.file_workers, thread.context.readable
+        files = await read_files(params.input, workers, readable)
         if thread.turn is not None:
             raise InvalidInput("threadId", "thread already has an active or pending turn")
         accepted = thread.begin_turn(params, files=files)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice, takewhile
@@ -17,7 +17,7 @@ from msgspec import UNSET
 
 from treadle.engine.project.docs import repository_root
 from treadle.protocol.skill import SkillErrorInfo, SkillMetadata, SkillScope
-from treadle.support.files.reading import read_file
+from treadle.sandbox.reading import read_for_model
 
 NAME: Final = "SKILL.md"
 MAX_DEPTH: Final = 6
@@ -45,6 +45,16 @@ class Skills(NamedTuple):
 
     entries: list[SkillMetadata]
     errors: list[SkillErrorInfo]
+    chosen: frozenset[str] = frozenset()
+    """The files that the user chose; a repository or a command may have chosen the others."""
+
+    def usable(self, may_read: Callable[[str], bool]) -> list[SkillMetadata]:
+        """Return the enabled skills; `may_read` returns whether commands may read a file."""
+        return [
+            skill
+            for skill in self.entries
+            if skill.enabled and (skill.path in self.chosen or may_read(skill.path))
+        ]
 
 
 class SkillRoot(NamedTuple):
@@ -52,6 +62,14 @@ class SkillRoot(NamedTuple):
 
     folder: Path
     scope: SkillScope
+    is_extra: bool = False
+    """Whether a client named it: commands may write there."""
+
+    def has_chosen(self, path: Path) -> bool:
+        """Return whether only the user can have chosen a file of this root, given without links."""
+        if self.is_extra:
+            return path.is_relative_to(self.folder)
+        return self.scope != "repo"
 
 
 def skill_roots(
@@ -66,7 +84,7 @@ def skill_roots(
     roots.append(SkillRoot(home / "skills", "user"))
     if user_home is not None:
         roots.append(SkillRoot(user_home / ".agents" / "skills", "user"))
-    roots += [SkillRoot(folder, "user") for folder in extra]
+    roots += [SkillRoot(folder, "user", is_extra=True) for folder in extra]
     return [*roots, SkillRoot(home / "skills" / ".system", "system"), SkillRoot(_ADMIN, "admin")]
 
 
@@ -74,9 +92,12 @@ def find_skills(roots: Sequence[SkillRoot], disabled: Disabled) -> Skills:
     """Read every skill below these folders, in display order."""
     skills: dict[Path, SkillMetadata] = {}
     errors: dict[Path, SkillErrorInfo] = {}
+    chosen: set[str] = set()
     left: dict[SkillScope, _Left] = {}
     for root in roots:
         for path in _files(root.folder, left.setdefault(root.scope, _all_left())):
+            if root.has_chosen(path):
+                chosen.add(str(path))
             try:
                 skill = _read_known(path, root.scope, _stamp(path))
             except ValueError as error:
@@ -87,7 +108,7 @@ def find_skills(roots: Sequence[SkillRoot], disabled: Disabled) -> Skills:
     entries = sorted(
         skills.values(), key=lambda skill: (_ORDER[skill.scope], skill.name, skill.path)
     )
-    return Skills(entries, [errors[path] for path in sorted(errors)])
+    return Skills(entries, [errors[path] for path in sorted(errors)], frozenset(chosen))
 
 
 class _Left(msgspec.Struct):
@@ -217,7 +238,9 @@ def _folders_in(folder: str, limit: int) -> tuple[int, list[str]]:
 def _head(path: Path) -> list[str]:
     """Return the lines of the front matter."""
     try:
-        lines = read_file(path, MAX_HEAD_BYTES).splitlines()
+        # The path has no links, unless a command has just put one there.
+        head, _ = read_for_model(str(path), MAX_HEAD_BYTES, lambda place: place == str(path))
+        lines = head.splitlines()
     except OSError as error:
         message = f"failed to read file: {error.strerror}"
         raise ValueError(message) from error

@@ -11,7 +11,7 @@ from treadle.engine.agents.agents import AgentRefused, Agents, SubAgent
 from treadle.engine.agents.roles import ROLES
 from treadle.engine.agents.setup import depth_of
 from treadle.engine.agents.states import NOT_FOUND, PENDING, word_for
-from treadle.engine.conversation.input import InputFiles, read_files
+from treadle.engine.conversation.input import InputFiles, Readable, read_files
 from treadle.engine.errors import EngineError, InvalidInput
 from treadle.engine.tools.agent_calls import (
     WAIT,
@@ -95,10 +95,13 @@ class _AgentTool:
         Raises:
             ToolRefused: a file cannot be read.
         """
-        may_read = self._thread.approvals.confinement(turn).may_read
+
+        def readable() -> Readable:
+            may_read = self._thread.approvals.confinement(turn).may_read
+            return self._thread.context.readable()._replace(may_read=may_read, may_follow=None)
+
         try:
-            workers, skills = self._thread.services.file_workers, self._thread.context.skill_files
-            return await read_files(inputs, workers, may_read, skills=skills)
+            return await read_files(inputs, self._thread.services.file_workers, readable)
         except NotReadable as error:
             raise ToolRefused(f"the sandbox does not allow reading `{error.filename}`") from error
         except InvalidInput as error:

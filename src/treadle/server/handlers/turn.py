@@ -41,8 +41,9 @@ async def turn_start(ctx: Context[ClientSession], params: TurnStartParams) -> Tu
     check_turn(configuration, params)
     profile = turn_profile(configuration, params, thread.settings.cwd)
     workers = ctx.session.server.threads.services.file_workers
-    skills = partial(thread.context.skill_files, params.cwd)
-    files = await read_files(params.input, workers, skills=skills)
+    sandbox = profile.sandbox if profile else params.sandbox_policy
+    readable = partial(thread.context.readable, params.cwd, sandbox)
+    files = await read_files(params.input, workers, readable)
     accepted = thread.begin_turn(params, profile, files=files)
     await input_stored(thread, accepted)
     ctx.after_reply(accepted.start)
@@ -56,7 +57,7 @@ async def turn_steer(ctx: Context[ClientSession], params: TurnSteerParams) -> Tu
     check_texts(params)
     thread = ctx.session.server.threads.get(params.thread_id)
     workers = ctx.session.server.threads.services.file_workers
-    files = await read_files(params.input, workers, skills=thread.context.skill_files)
+    files = await read_files(params.input, workers, thread.context.readable)
     turn_id = thread.steer(params, files=files)
     await input_stored(thread)
     return TurnSteerResponse(turn_id)
