@@ -20,10 +20,11 @@ from treadle.sandbox.backends import base as backends
 from treadle.sandbox.backends.selection import Backend, SandboxUnavailable
 from treadle.sandbox.boundary import Boundary
 from treadle.sandbox.opened_roots import OpenedRoots
-from treadle.sandbox.paths import follow, real
+from treadle.sandbox.paths import real
 from treadle.sandbox.policy import PLATFORM_FOLDERS, Confinement, WritableRoot
 from treadle.sandbox.protection import Protection
 from treadle.sandbox.supervisor.launch import CommandLauncher
+from treadle.support.files.links import follow
 
 # Each runs in the workspace, whose parent folder is writable too; then OUT is written.
 SWAPS = {

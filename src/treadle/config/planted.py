@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treadle.sandbox.paths import links
+from treadle.sandbox.paths import links, real
 
 if TYPE_CHECKING:
     from treadle.sandbox.opened_roots import OpenedRoots
@@ -24,7 +24,7 @@ class Planted:
 
     def made(self, path: Path, folder: Path) -> bool:
         """Return whether a command could have created or changed a file of a folder."""
-        above = os.path.realpath(folder)
+        above = real(str(folder))
         place = os.path.join(above, path.relative_to(folder))
         return self._opened().may_have_made(place, above=above)
 

@@ -12,6 +12,7 @@ from treadle.config.file import ConfigError
 from treadle.config.layers import Layer
 from treadle.config.settings import ConfigValues, ProjectTable, Table
 from treadle.protocol.config import ProjectConfigLayerSource
+from treadle.support.files.links import follow
 from treadle.support.files.reading import read_whole
 
 Trust: TypeAlias = Literal["trusted", "untrusted"]
@@ -235,4 +236,4 @@ def _is_there(path: Path | str, is_kind: Callable[[int], bool] = bool) -> bool:
 
 def _real(path: Path) -> str:
     """Return the path without links; unlike pathlib's, this one accepts a loop of links."""
-    return os.path.realpath(path)
+    return follow(str(path)).place

@@ -1,38 +1,24 @@
 """Path functions for policies and backends."""
 
 # Paths are strings here: they become arguments of other programs.
-# ruff: noqa: PTH109, PTH113, PTH115, PTH116, PTH118, PTH119, PTH120, PTH207
+# ruff: noqa: PTH113, PTH115, PTH116, PTH118, PTH119, PTH120, PTH207
 
 from __future__ import annotations
 
 import errno
 import glob
 import os
-import re
 import stat
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
+from treadle.support.files.links import follow
 from treadle.support.files.reading import NotRegularFile, read_file
 
 _MATCHES: Final = 10_000
-# The kernel's limit.
-_LINKS: Final = 40
-# The kernel has no limit for these, but each costs a system call on the event loop.
-_STEPS: Final = 4096
-_MAGIC: Final = re.compile(r"/proc/\d+/(?:task/\d+/)?fd/\d+")
 _POINTER: Final = "gitdir:"
 _POINTER_BYTES: Final = 16 * 1024
-
-
-class Way(NamedTuple):
-    """Where a path leads, and the links on the way there, as of one moment."""
-
-    place: str
-    links: tuple[str, ...] = ()
-    is_too_long: bool = False
-    """The kernel follows no more links; the place is where they stop."""
 
 
 def real(path: str, name: str | None = None) -> str:
@@ -148,38 +134,6 @@ def resolve(path: str, may_follow: Callable[[str], bool]) -> str:
     if way.is_too_long or not all(map(may_follow, way.links)):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
     return way.place
-
-
-def follow(path: str) -> Way:
-    """Follow the links of a path, each of which is read once.
-
-    A check of the links is only of use together with the place that just these links lead to.
-    """
-    found: list[str] = []
-    place, ahead = "/", os.path.join(os.getcwd(), path).split("/")[::-1]
-    steps = 0
-    while ahead:
-        name = ahead.pop()
-        if name == "..":
-            place = os.path.dirname(place)
-            continue
-        here = place if name in ("", ".") else os.path.join(place, name)
-        steps += 1
-        try:
-            # Such a link only describes what the system opens.
-            target = "" if _MAGIC.fullmatch(here) else os.readlink(here)
-        except OSError:
-            target = ""
-        if not target:
-            place = here
-            continue
-        found.append(here)
-        if len(found) == _LINKS or steps > _STEPS:
-            rest = [part for part in reversed(ahead) if part not in ("", ".", "..")]
-            return Way(os.path.join(here, *rest), tuple(found), is_too_long=True)
-        place = "/" if target.startswith("/") else place
-        ahead += target.split("/")[::-1]
-    return Way(place, tuple(found))
 
 
 def between(folder: str, path: str) -> Iterator[str]:

@@ -41,8 +41,6 @@ from treadle.protocol.policy import (
     WorkspaceWriteSandboxPolicy,
 )
 from treadle.sandbox.paths import (
-    Way,
-    follow,
     git_folders,
     is_out_of_reach,
     is_within,
@@ -50,6 +48,7 @@ from treadle.sandbox.paths import (
     real,
 )
 from treadle.sandbox.protection import Protected
+from treadle.support.files.links import Way, follow
 
 PROTECTED: Final = (".git", ".codex", ".agents")
 """Names in a writable folder that stay read-only: their contents run outside the sandbox."""

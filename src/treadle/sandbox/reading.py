@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-from treadle.sandbox.paths import Way, follow
+from treadle.support.files.links import Way, follow
 from treadle.support.files.reading import open_regular, read_up_to
 
 

@@ -20,6 +20,7 @@ from msgspec import Struct
 from treadle.engine.patch.effort import MAX_BYTES, Effort
 from treadle.engine.patch.plan import FileEdit, Target
 from treadle.engine.patch.syntax import PatchError
+from treadle.sandbox.paths import real
 from treadle.support.files.reading import NotRegularFile, open_regular, read_up_to
 from treadle.support.ids import uuid7
 
@@ -88,11 +89,10 @@ def _content(descriptor: int, path: str, limit: int, effort: Effort) -> bytes:
 
 def real_path(path: str, *, is_entry: bool = False) -> str:
     """A path without links; with `is_entry`, the last part may be a link, which is removed."""
-    # Not Path.resolve: before Python 3.13 it raises for circular links.
     if not is_entry:
-        return os.path.realpath(path)
+        return real(path)
     place = Path(path)
-    return str(Path(os.path.realpath(place.parent), place.name))
+    return str(Path(real(str(place.parent)), place.name))
 
 
 def touched(targets: Sequence[Target]) -> list[tuple[str, str | None]]:

@@ -18,6 +18,7 @@ from treadle.engine.patch.effort import MAX_LINES
 from treadle.engine.patch.files import Blob, Changed
 from treadle.engine.patch.text import BadText, decode
 from treadle.engine.project.docs import repository_root
+from treadle.sandbox.paths import real
 
 MAX_SHOWN: Final = 1024 * 1024
 """Maximum characters of one file's diff; a longer one is shown like that of a binary file."""
@@ -200,7 +201,7 @@ def _blob_id(blob: Blob) -> str:
 
 def _root(cwd: str) -> str:
     """Return the repository of a folder, or the folder itself."""
-    folder = Path(cwd).resolve()
+    folder = Path(real(cwd))
     return str(repository_root(folder) or folder)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from treadle.sandbox.paths import real
 from treadle.shell.scripts import program_name
 from treadle.support.files.reading import read_regular
 
@@ -43,7 +44,7 @@ def is_planted(boundary: Boundary, confinement: Confinement, cwd: str) -> bool:
 
     This ignores bare repositories, which `without_bare_repositories` makes git refuse.
     """
-    folder = Path(os.path.realpath(cwd))
+    folder = Path(real(cwd))
     for place in (folder, *folder.parents):
         entry = place / ".git"
         if os.path.lexists(entry):
@@ -56,7 +57,7 @@ def is_planted(boundary: Boundary, confinement: Confinement, cwd: str) -> bool:
 
 def may_become_planted(boundary: Boundary, confinement: Confinement, cwd: str) -> bool:
     """Whether a command can determine the repository of a folder, now or before git starts."""
-    folder = Path(os.path.realpath(cwd))
+    folder = Path(real(cwd))
     for place in (folder, *folder.parents):
         entry = place / ".git"
         if not boundary.is_protected(str(entry), confinement, top=str(place)):

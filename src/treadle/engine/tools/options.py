@@ -20,6 +20,7 @@ from treadle.protocol.permission import (
     FileSystemSandboxEntry,
     PathFileSystemPath,
 )
+from treadle.sandbox.paths import real
 from treadle.sandbox.root_limits import roots_fault
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def files_of(read: Sequence[str], write: Sequence[str]) -> AdditionalFileSystemP
 
 def absolute(paths: Iterable[str], cwd: str) -> list[str]:
     """Resolve paths relative to a folder, with links, so that a grant cannot be redirected."""
-    return [os.path.realpath(Path(cwd, path)) for path in paths]
+    return [real(str(Path(cwd, path))) for path in paths]
 
 
 def permissions_schema(description: str) -> dict[str, JsonValue]:

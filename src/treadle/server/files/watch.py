@@ -24,6 +24,7 @@ from msgspec import Struct
 from treadle.server.files.inotify import Inotify
 from treadle.server.files.shared_path import Changes, PathSource, PathWatch, SharedPath
 from treadle.support.concurrency.workers import Workers
+from treadle.support.files.links import follow
 from treadle.support.files.writing import SCRATCH
 
 DEBOUNCE_S: Final = 0.2
@@ -160,7 +161,7 @@ def look(path: Path) -> PathState:
         parent, name, is_near = parent.parent, parent.name, False
     if name:
         names.append((str(parent), name, is_near))
-    target = Path(os.path.realpath(path))
+    target = Path(follow(str(path)).place)
     if not is_folder and target != path and target.parent.is_dir():
         names.append((str(target.parent), target.name, True))
     return PathState(there, tuple(names), str(path) if is_folder else None)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 
+from treadle.support.files.links import follow
+
 
 def find_on_path(name: str, path: str | None, *, workspace: str | None = None) -> str | None:
     """Find a program by its name in the folders of a `PATH`; `None` if there is none.
@@ -16,10 +18,11 @@ def find_on_path(name: str, path: str | None, *, workspace: str | None = None) -
     folders = (os.defpath if path is None else path).split(os.pathsep)
     absolute = [folder for folder in folders if folder.startswith("/")]
     if workspace is not None:
-        top = os.path.realpath(workspace)
-        absolute.sort(key=lambda folder: _is_inside(os.path.realpath(f"{folder}/{name}"), top))
+        top = follow(workspace).place
+        absolute.sort(key=lambda folder: _leads_inside(f"{folder}/{name}", top))
     return shutil.which(name, path=os.pathsep.join(absolute)) if absolute else None
 
 
-def _is_inside(path: str, top: str) -> bool:
-    return path == top or path.startswith(top.rstrip("/") + "/")
+def _leads_inside(program: str, top: str) -> bool:
+    place = follow(program).place
+    return place == top or place.startswith(top.rstrip("/") + "/")

@@ -1,0 +1,57 @@
+"""Follows links as far as the kernel does, whatever a workspace contains."""
+
+# Paths are strings here, as in the calls of the system.
+# ruff: noqa: PTH109, PTH115, PTH118, PTH120
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final, NamedTuple
+
+# The kernel's limit.
+_LINKS: Final = 40
+# The kernel has no limit for these, but each costs a system call on the event loop.
+_STEPS: Final = 4096
+_MAGIC: Final = re.compile(r"/proc/\d+/(?:task/\d+/)?fd/\d+")
+
+
+class Way(NamedTuple):
+    """Where a path leads, and the links on the way there, as of one moment."""
+
+    place: str
+    links: tuple[str, ...] = ()
+    is_too_long: bool = False
+    """The kernel follows no more links; the place is where they stop."""
+
+
+def follow(path: str) -> Way:
+    """Follow the links of a path, each of which is read once.
+
+    A check of the links is only of use together with the place that just these links lead to.
+    """
+    found: list[str] = []
+    place, ahead = "/", os.path.join(os.getcwd(), path).split("/")[::-1]
+    steps = 0
+    while ahead:
+        name = ahead.pop()
+        if name == "..":
+            place = os.path.dirname(place)
+            continue
+        here = place if name in ("", ".") else os.path.join(place, name)
+        steps += 1
+        try:
+            # Such a link only describes what the system opens.
+            target = "" if _MAGIC.fullmatch(here) else os.readlink(here)
+        except OSError:
+            target = ""
+        if not target:
+            place = here
+            continue
+        found.append(here)
+        if len(found) == _LINKS or steps > _STEPS:
+            rest = [part for part in reversed(ahead) if part not in ("", ".", "..")]
+            return Way(os.path.join(here, *rest), tuple(found), is_too_long=True)
+        place = "/" if target.startswith("/") else place
+        ahead += target.split("/")[::-1]
+    return Way(place, tuple(found))

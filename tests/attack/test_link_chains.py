@@ -1,0 +1,103 @@
+"""A command makes long chains of links: no path that the model names follows more than the kernel.
+
+Each link costs a system call on the event loop, and a command can make millions of them.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.harness.model_server import calls, patches, says
+from tests.harness.threads import Stage
+from treadle.protocol.base import JsonValue
+
+LENGTH = 400
+PATHS = 100
+FEATURES = """
+[features]
+request_permissions_tool = true
+exec_permission_approvals = true
+"""
+
+
+@pytest.fixture
+def chain(stage: Stage) -> Path:
+    """Return the first of many links that lead to each other."""
+    folder = stage.workspace / "chain"
+    folder.mkdir()
+    for number in range(LENGTH):
+        (folder / str(number)).symlink_to(str(number + 1))
+    return folder / "0"
+
+
+@pytest.fixture
+def followed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Collect the links of the chain that are read."""
+    found: list[str] = []
+    read = os.readlink
+
+    def readlink(path: str, **more: int) -> str:
+        if "/chain/" in os.fspath(path):
+            found.append(path)
+        return read(path, **more)
+
+    monkeypatch.setattr(os, "readlink", readlink)
+    return found
+
+
+async def run(stage: Stage, tool: str, arguments: JsonValue) -> None:
+    """Run a turn in which the model calls one tool."""
+    stage.configure(FEATURES)
+    (stage.home / "rules").mkdir()
+    rule = 'prefix_rule(pattern=["git"], decision="allow")\n'
+    (stage.home / "rules" / "default.rules").write_text(rule)
+    reply = patches(arguments) if tool == "apply_patch" else calls(tool, arguments)
+    stage.model.plays(reply, says("ok"))
+    client = await stage.client()
+    thread_id = await client.start(
+        cwd=str(stage.workspace), approvalPolicy="never", sandbox="workspace-write"
+    )
+    await client.run(thread_id)
+    assert len(stage.model.requests) == 2
+
+
+async def test_requested_permissions_follow_few_links(
+    stage: Stage, chain: Path, followed: list[str]
+) -> None:
+    paths = [str(chain)] * PATHS
+    permissions = {"file_system": {"write": paths, "read": paths}}
+
+    await run(stage, "request_permissions", {"permissions": permissions})
+
+    assert 0 < len(followed) <= 2 * PATHS * 50
+
+
+async def test_the_permissions_of_a_command_follow_few_links(
+    stage: Stage, chain: Path, followed: list[str]
+) -> None:
+    permissions = {"file_system": {"read": [str(chain)] * PATHS}}
+    options = {"sandbox_permissions": "with_additional_permissions", "cmd": "true"}
+
+    await run(stage, "exec_command", {**options, "additional_permissions": permissions})
+
+    assert 0 < len(followed) <= PATHS * 3 * 50
+
+
+async def test_the_folder_of_a_git_command_follows_few_links(
+    stage: Stage, chain: Path, followed: list[str]
+) -> None:
+    await run(stage, "exec_command", {"cmd": "git status", "workdir": str(chain)})
+
+    assert 0 < len(followed) < LENGTH
+
+
+async def test_a_patch_does_not_follow_what_the_kernel_would_not(
+    stage: Stage, chain: Path, followed: list[str]
+) -> None:
+    await run(stage, "apply_patch", f"*** Begin Patch\n*** Add File: {chain}/a\n+x\n*** End Patch")
+
+    assert 0 < len(followed) < LENGTH
+    assert "Failed to write file" in stage.model.requests[-1].outputs()["call-1"]
