@@ -257,3 +257,50 @@ def test_folders_of_killed_probes_are_removed(
     probe.remove_orphans()
     os.close(held)
     assert [name for name, place in places.items() if place.exists()] == ["held", "new"]
+
+
+def test_what_a_command_left_in_place_of_a_killed_probe_is_not_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Removing a million files on the event loop, at each start, would take half a minute."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    place = tmp_path / "treadle-probe-attack"
+    deep = place / "inside" / "deep" / "er"
+    deep.mkdir(parents=True)
+    for number in range(3):
+        (place / "inside" / str(number)).touch()
+    os.utime(place, (1, 1))
+
+    probe.remove_orphans()
+
+    assert sorted(path.name for path in place.rglob("*")) == ["0", "1", "2", "deep", "er", "inside"]
+
+
+def test_a_link_in_a_killed_probe_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    outside = tmp_path / "of the user"
+    (outside / ".codex").mkdir(parents=True)
+    (outside / "a").touch()
+    place = tmp_path / "treadle-probe-attack"
+    place.mkdir()
+    (place / "inside").symlink_to(outside)
+    os.utime(place, (1, 1))
+
+    probe.remove_orphans()
+
+    assert sorted(path.name for path in outside.iterdir()) == [".codex", "a"]
+
+
+def test_few_of_many_folders_of_killed_probes_are_removed_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for number in range(150):
+        (tmp_path / f"treadle-probe-{number}").mkdir()
+        os.utime(tmp_path / f"treadle-probe-{number}", (1, 1))
+
+    probe.remove_orphans()
+
+    assert len(list(tmp_path.glob("treadle-probe-*"))) == 50

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import shutil
 import socket
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +32,9 @@ from treadle.support.files.descriptors import is_shortage
 
 _SECONDS: Final = 20.0
 _PREFIX: Final = "treadle-probe-"
+_INSIDE, _OUTSIDE = "inside", "outside"
+_MAX_ENTRIES, _MAX_ORPHANS = 10_000, 100
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Prints every attempt that succeeds. In a new namespace, a small process id would name another
 # process.
 _ATTEMPTS: Final = """
@@ -179,32 +182,53 @@ def _folders(stack: ExitStack) -> tuple[str, str]:
     stack.callback(os.close, held)
     with suppress(BlockingIOError):
         fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    inside, outside = Path(folder, "inside").resolve(), Path(folder, "outside").resolve()
+    inside, outside = Path(folder, _INSIDE).resolve(), Path(folder, _OUTSIDE).resolve()
     inside.mkdir()
     outside.mkdir()
     return str(inside), str(outside)
 
 
 def remove_orphans() -> None:
-    """Remove the folders of killed probes, except those of other users."""
+    """Remove the folders of killed probes, except those of other users.
+
+    Commands can write there too, so this examines a limited number of entries, and removes only
+    what a probe makes.
+    """
     with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
-        names = [entry.path for entry in entries if entry.name.startswith(_PREFIX)]
-        for path in names:
+        known = islice(entries, _MAX_ENTRIES)
+        found = (entry.path for entry in known if entry.name.startswith(_PREFIX))
+        for path in [*islice(found, _MAX_ORPHANS)]:
             with suppress(OSError):
                 _remove_orphan(path)
 
 
 def _remove_orphan(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = os.open(path, _FOLDER)
     try:
         about = os.fstat(descriptor)
         # A probe needs a moment to lock its new folder.
         is_new = time.time() - about.st_mtime < _SECONDS
         if about.st_uid == os.geteuid() and not is_new:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path)
+            for name in (_INSIDE, _OUTSIDE):
+                _remove_part(name, descriptor)
+            Path(path).rmdir()
     finally:
         os.close(descriptor)
+
+
+def _remove_part(name: str, folder: int) -> None:
+    """Remove one of the folders of a probe, which may be missing."""
+    with suppress(FileNotFoundError):
+        part = os.open(name, _FOLDER, dir_fd=folder)
+        try:
+            with suppress(FileNotFoundError):
+                os.unlink("a", dir_fd=part)
+            with suppress(FileNotFoundError):
+                os.rmdir(".codex", dir_fd=part)
+        finally:
+            os.close(part)
+        os.rmdir(name, dir_fd=folder)
 
 
 def _listen(stack: ExitStack) -> tuple[int, str]:
