@@ -13,6 +13,7 @@ from tests.harness.sandbox import find_backend, findings, using
 from tests.harness.ticks import wait_for_tick
 from tests.sandbox.commands import PYTHON, run, workspace
 from treadle.config.configuration import Configuration
+from treadle.config.planted import Planted
 from treadle.protocol.base import JsonValue
 from treadle.sandbox.opened_roots import FILE_NAME, OpenedRoots
 
@@ -311,3 +312,71 @@ async def test_no_set_user_id_file_can_be_left_behind(tmp_path: Path, name: str)
         assert not any(modes.values()), modes
         done = await run(["/bin/sh", "-c", USUAL], workspace(ws), cwd=ws)
     assert (done.stdout, done.stderr) == ("over\n", "")
+
+
+async def test_old_settings_without_rules_of_a_folder_still_take_effect(home: Path) -> None:
+    project = repository(home.parent / "project")
+    (project / "sub" / ".codex").mkdir()
+    (project / "sub" / ".codex" / "config.toml").write_text('model = "m"\n')
+    wait_for_tick(project)
+    async with bench(home) as bench_:
+        bench_.stage.configure(trust(project) + NO_TEMPORARY_FOLDERS)
+        await run_in(bench_, project, "touch other")
+
+        layers = await layers_of(bench_, project / "sub")
+
+    assert layers[str(project / "sub" / ".codex")] is None
+
+
+async def test_settings_with_too_many_rules_are_ignored_without_examining_them(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = repository(home.parent / "project")
+    plant(project / "sub")
+    rules = project / "sub" / ".codex" / "rules"
+    for number in range(101):
+        (rules / f"{number}.x").touch()
+    wait_for_tick(project)
+    examined: list[Path] = []
+    made = Planted.made
+
+    def watched(self: Planted, path: Path, folder: Path) -> bool:
+        examined.append(path)
+        return made(self, path, folder)
+
+    monkeypatch.setattr(Planted, "made", watched)
+    async with bench(home) as bench_:
+        bench_.stage.configure(trust(project) + NO_TEMPORARY_FOLDERS)
+        await run_in(bench_, project, "touch other")
+
+        layers = await layers_of(bench_, project / "sub")
+
+    reason = layers[str(rules.parent)]
+    assert reason is not None
+    assert reason.startswith(f"{rules} has more than 100 entries, so it is ignored")
+    assert not [path for path in examined if path.parent == rules]
+
+
+async def test_the_rules_that_a_command_adds_are_not_examined_one_by_one(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = repository(home.parent / "project")
+    plant(project / "sub")
+    rules = project / "sub" / ".codex" / "rules"
+    wait_for_tick(project)
+    examined: list[Path] = []
+    made = Planted.made
+
+    def watched(self: Planted, path: Path, folder: Path) -> bool:
+        examined.append(path)
+        return made(self, path, folder)
+
+    monkeypatch.setattr(Planted, "made", watched)
+    async with bench(home) as bench_:
+        bench_.stage.configure(trust(project) + NO_TEMPORARY_FOLDERS)
+        await run_in(bench_, project, "touch sub/.codex/rules/{1..50}.rules")
+
+        layers = await layers_of(bench_, project / "sub")
+
+    assert layers[str(rules.parent)] is not None
+    assert not [path for path in examined if path.parent == rules]

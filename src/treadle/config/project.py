@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Final, Literal, Protocol, TypeAlias
 
@@ -18,6 +19,9 @@ from treadle.support.files.reading import read_whole
 Trust: TypeAlias = Literal["trusted", "untrusted"]
 
 FOLDER: Final = ".codex"
+MAX_RULES_OF_FOLDER: Final = 100
+"""How many files the `rules` of a folder may have that is trusted only with its project."""
+
 _MAX_POINTER_BYTES: Final = 64 * 1024
 
 # A repository from elsewhere must not decide where prompts and keys go or what is run.
@@ -157,20 +161,32 @@ def _why_planted(folder: Path, home: Path, planting: Planting) -> str | None:
     """Return why a folder of a trusted project is ignored, or null if it is not."""
     dot_codex = folder / FOLDER
     rules = dot_codex / "rules"
-    files = [dot_codex, dot_codex / "config.toml", rules, *_entries(rules)]
-    # The target of a link can change without the link.
-    planted = [path for path in files if path.is_symlink() or planting.made(path, folder)]
-    if not planted:
-        return None
-    return (
-        f"{planted[0]} changed after sandboxed commands could write there, so it is ignored; to "
-        f'use it, set projects."{folder}".trust_level = "trusted" in {home / "config.toml"}'
+    remedy = (
+        f"so it is ignored; to use it, set "
+        f'projects."{folder}".trust_level = "trusted" in {home / "config.toml"}'
     )
+
+    def is_planted(path: Path) -> bool:
+        # The target of a link can change without the link. What is missing changes its folder.
+        return path.is_symlink() or (os.path.lexists(path) and planting.made(path, folder))
+
+    # In this order, and the folder again at last: whatever is added or removed changes its folder.
+    files = (dot_codex, dot_codex / "config.toml", rules)
+    planted = next(filter(is_planted, files), None)
+    entries = [] if planted is not None else _entries(rules)
+    if len(entries) > MAX_RULES_OF_FOLDER:
+        return f"{rules} has more than {MAX_RULES_OF_FOLDER} entries, {remedy}"
+    planted = planted or next(filter(is_planted, (*entries, rules, dot_codex)), None)
+    if planted is None:
+        return None
+    return f"{planted} changed after sandboxed commands could write there, {remedy}"
 
 
 def _entries(folder: Path) -> list[Path]:
+    """Return the entries of a folder, or some of them if there are too many."""
     try:
-        return sorted(folder.iterdir())
+        with os.scandir(folder) as entries:
+            return sorted(Path(entry.path) for entry in islice(entries, MAX_RULES_OF_FOLDER + 1))
     except OSError:
         return []
 

@@ -388,3 +388,16 @@ def test_folder_in_place_of_a_file_of_rules_requires_approval(tmp_path: Path) ->
     verdict = Rules.load([tmp_path]).check(["ls"])
     assert verdict is not None
     assert verdict.decision == "prompt"
+
+
+@pytest.mark.parametrize(("count", "suffix"), [(501, "rules"), (5001, "txt")])
+def test_too_many_files_may_contain_any_rule(tmp_path: Path, count: int, suffix: str) -> None:
+    for number in range(count):
+        (tmp_path / f"{number}.{suffix}").touch()
+
+    verdict = RulesCache().load([tmp_path]).check(["cp", "a", "b"])
+
+    assert verdict is not None
+    assert verdict.decision == "prompt"
+    assert verdict.justification is not None
+    assert "more than 500 files" in verdict.justification

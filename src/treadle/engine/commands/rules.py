@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final, Self
 
@@ -42,6 +43,9 @@ __all__ = [
 
 _STRICTNESS: Final[dict[Decision, int]] = {"allow": 0, "prompt": 1, "forbidden": 2}
 _MAX_CACHED: Final = 64
+MAX_FILES: Final = 500
+"""How many rules files a folder may have."""
+_MAX_ENTRIES: Final = 5000
 _UNCLEAR: Final = (
     "the program is known only when the shell runs the command, and a rule may restrict it"
 )
@@ -83,7 +87,7 @@ class Rules:
     @classmethod
     def load(cls, folders: Sequence[Path]) -> Self:
         """Read the `.rules` files of some folders; a folder may be missing."""
-        return cls([_read(path) for folder in folders for path in _paths(folder)])
+        return cls([file for folder in folders for file in _read_folder(folder)])
 
     def check(self, argv: Sequence[str]) -> Verdict | None:
         """The strictest verdict about a command, which is allowed only if each of its parts is.
@@ -207,7 +211,8 @@ class RulesCache:
     def load(self, folders: Sequence[Path]) -> Rules:
         """The current rules of some folders."""
         key = tuple(folders)
-        stamp = [_stamp(path) for folder in folders for path in _paths(folder)]
+        listed = [_paths(folder) for folder in folders]
+        stamp = [([_stamp(path) for path in paths], is_whole) for paths, is_whole in listed]
         known = self._read.get(key)
         if known is not None and known[0] == stamp:
             return known[1]
@@ -279,13 +284,25 @@ def _by_first_word(rules: Iterable[PrefixRule]) -> dict[str, list[PrefixRule]]:
     return by_word
 
 
-def _paths(folder: Path) -> list[Path]:
+def _read_folder(folder: Path) -> Iterator[RuleFile]:
+    paths, is_whole = _paths(folder)
+    yield from map(_read, paths)
+    if not is_whole:
+        text = f"{folder}: more than {MAX_FILES} files"
+        yield RuleFile(warnings=[text], unread=f"the rules cannot be read: {text}")
+
+
+def _paths(folder: Path) -> tuple[list[Path], bool]:
+    """Return the rules files of a folder, and whether these are all."""
     try:
-        return sorted(path for path in folder.iterdir() if path.name.endswith(".rules"))
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in islice(entries, _MAX_ENTRIES + 1)]
+        found = sorted(folder / name for name in names if name.endswith(".rules"))
+        return found[:MAX_FILES], len(names) <= _MAX_ENTRIES and len(found) <= MAX_FILES
     except OSError as error:
         if is_shortage(error):
             raise  # without its rules a forbidden command would be allowed
-        return []
+        return [], True
 
 
 def _stamp(path: Path) -> tuple[str, int, int, int]:
