@@ -188,8 +188,7 @@ async def test_a_skill_that_a_command_replaces_by_a_link_is_left_out(
         nonlocal exchanges
         if os.fspath(path) == str(skill):
             exchanges += 1
-            for source, target in ((skill, "kept"), (link, "SKILL.md"), ("kept", "link")):
-                (skill.parent / source).replace(skill.parent / target)
+            exchange(skill.parent, "SKILL.md", "link")
 
     monkeypatch.setattr("treadle.support.files.reading._check", check)
     await attach(client, thread_id, "skill", skill)
@@ -218,3 +217,70 @@ async def test_a_further_skill_folder_leads_to_no_file_that_commands_may_not_rea
 
     assert asked(stage, "of the client") == [0, 1]
     assert asked(stage, SECRET) == []
+
+
+def exchange(folder: Path, one: str, other: str) -> None:
+    for source, target in ((one, "kept"), (other, one), ("kept", other)):
+        (folder / source).replace(folder / target)
+
+
+async def test_a_patch_does_not_read_what_a_command_links_to_meanwhile(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether its lines match would show the content of the file."""
+    (stage.home / "auth.json").write_text(f"{SECRET}\n")
+    (stage.workspace / "link").symlink_to(stage.home / "auth.json")
+    file = stage.workspace / "a"
+    file.write_text("fine\n")
+
+    def check(_mode: int, path: str) -> None:
+        """Exchange the file and the link before it is opened, and again afterwards."""
+        if path == str(file):
+            exchange(stage.workspace, "a", "link")
+
+    patch = f"*** Begin Patch\n*** Update File: a\n@@\n-{SECRET}\n+x\n*** End Patch"
+    stage.model.plays(patches(patch), says("ok"))
+    client, thread_id = await start(stage)
+    monkeypatch.setattr("treadle.support.files.reading._check", check)
+
+    await client.run(thread_id, sandboxPolicy=only(stage.workspace))
+
+    output = stage.model.requests[-1].outputs()["call-1"]
+    assert f"the sandbox does not allow reading {file}" in output
+
+
+async def test_a_patch_that_is_planned_again_does_not_copy_what_a_link_leads_to(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (stage.home / "auth.json").write_text(f"{SECRET}\n")
+    (stage.workspace / "link").symlink_to(stage.home / "auth.json")
+    for name in ("a", "changing"):
+        (stage.workspace / name).write_text("fine\n")
+
+    def check(_mode: int, path: str) -> None:
+        """Change a file, and exchange another with a link, when the patch is applied."""
+        if path == "changing" and not (stage.workspace / "a").is_symlink():
+            (stage.workspace / "changing").write_text("other\nfine\n")
+            exchange(stage.workspace, "a", "link")
+
+    patch = """\
+*** Begin Patch
+*** Update File: changing
+@@
+-fine
++better
+*** Update File: a
+*** Move to: b
+@@
++x
+*** End Patch"""
+    stage.model.plays(patches(patch), says("ok"))
+    client, thread_id = await start(stage)
+    monkeypatch.setattr("treadle.support.files.reading._check", check)
+
+    await client.run(thread_id, sandboxPolicy=only(stage.workspace))
+
+    assert (stage.workspace / "a").is_symlink()
+    assert not (stage.workspace / "b").exists()
+    output = stage.model.requests[-1].outputs()["call-1"]
+    assert "the sandbox does not allow reading" in output

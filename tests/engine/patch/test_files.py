@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from treadle.engine.patch.effort import Effort
-from treadle.engine.patch.files import Blob, Changed, EditFailed, carry_out, read_file, touched
+from treadle.engine.patch.files import Blob, Changed, EditFailed, carry_out, touched
 from treadle.engine.patch.plan import FileEdit, plan, targets
+from treadle.engine.patch.reading import read_file
 from treadle.engine.patch.syntax import PatchError, parse
 
 

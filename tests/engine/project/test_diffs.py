@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from treadle.engine.patch.effort import Effort
-from treadle.engine.patch.files import carry_out, read_file, touched
+from treadle.engine.patch.files import carry_out, touched
 from treadle.engine.patch.plan import plan, targets
+from treadle.engine.patch.reading import read_file
 from treadle.engine.patch.syntax import parse
 from treadle.engine.project.diffs import MAX_SHOWN, TurnDiff
 

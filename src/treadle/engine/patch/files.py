@@ -19,9 +19,10 @@ from msgspec import Struct
 
 from treadle.engine.patch.effort import MAX_BYTES, Effort
 from treadle.engine.patch.plan import FileEdit, Target
+from treadle.engine.patch.reading import read_content
 from treadle.engine.patch.syntax import PatchError
 from treadle.sandbox.paths import real
-from treadle.support.files.reading import NotRegularFile, open_regular, read_up_to
+from treadle.support.files.reading import open_regular
 from treadle.support.ids import uuid7
 
 MAX_FOLDERS: Final = 256
@@ -53,38 +54,6 @@ class Changed(Struct, frozen=True):
     before: Blob | None
     after: Blob | None
     source: str | None = None
-
-
-def read_file(path: str, limit: int, effort: Effort) -> bytes:
-    """Read a file; its size is checked first.
-
-    Raises:
-        OSError: it cannot be read, is not a regular file, or is larger than the limit.
-        PatchError: the patch reads too much.
-    """
-    try:
-        descriptor = open_regular(path)
-    except NotRegularFile as error:
-        raise OSError(f"path `{path}` is not a file") from error
-    return _content(descriptor, path, limit, effort)
-
-
-def _content(descriptor: int, path: str, limit: int, effort: Effort) -> bytes:
-    try:
-        size = os.fstat(descriptor).st_size
-        if size <= limit:
-            effort.add_bytes(size)
-            # It may grow meanwhile.
-            data = read_up_to(descriptor, limit + 1)
-            if data and not size:
-                # Such a file describes the process that reads it: here the server.
-                raise OSError(f"path `{path}` is a file of the kernel")
-            effort.add_bytes(max(0, len(data) - size))
-            if len(data) <= limit:
-                return data
-    finally:
-        os.close(descriptor)
-    raise OSError(f"path `{path}` is larger than {limit} bytes")
 
 
 def real_path(path: str, *, is_entry: bool = False) -> str:
@@ -337,7 +306,7 @@ class _Work:
         if stat.S_ISLNK(status.st_mode) and step.is_removal:
             return Blob(os.fsencode(os.readlink(step.name, dir_fd=step.folder)), 0o120000)
         descriptor = open_regular(step.name, dir_fd=step.folder, follow_symlinks=False)
-        data = _content(descriptor, step.path, MAX_BYTES, self._effort)
+        data = read_content(descriptor, step.path, MAX_BYTES, self._effort)
         return Blob(data, _git_mode(status.st_mode))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -12,8 +13,9 @@ from msgspec import Struct
 
 from treadle.engine.patch.compare import unified
 from treadle.engine.patch.effort import MAX_LINES, MAX_OPERATIONS, MAX_PATCH_BYTES, Effort
-from treadle.engine.patch.files import EditFailed, Stale, carry_out, read_file, touched
+from treadle.engine.patch.files import EditFailed, Stale, carry_out, touched
 from treadle.engine.patch.plan import FileEdit, plan, targets
+from treadle.engine.patch.reading import read_file
 from treadle.engine.patch.syntax import Operation, PatchError, parse
 from treadle.engine.patch.text import BadText, decode
 from treadle.engine.project.diffs import MAX_SHOWN, MAX_TOTAL_SHOWN, TurnDiff
@@ -47,6 +49,8 @@ class Draft(Struct, frozen=True):
     paths: list[tuple[str, str | None]]
     # For clients.
     changes: list[FileUpdateChange]
+    # Whether commands may read a file: it is read again if it has changed.
+    may_read: Callable[[str], bool]
 
     def judged(self) -> list[FileUpdateChange]:
         """The changes with resolved paths, which no link can redirect."""
@@ -152,14 +156,8 @@ def _draft(text: str, cwd: str, may_read: Callable[[str], bool], effort: Effort)
     operations = _read(text)
     # Before any file is read: duplicate paths are an error.
     paths = touched(targets(operations, cwd))
-
-    def read(path: str, limit: int, effort: Effort) -> bytes:
-        if not may_read(path):
-            raise PatchError(f"the sandbox does not allow reading {path}")
-        return read_file(path, limit, effort)
-
-    edits = plan(operations, cwd, read, effort)
-    return Draft(operations, cwd, edits, paths, _changes(edits))
+    edits = plan(operations, cwd, partial(read_file, may_read=may_read), effort)
+    return Draft(operations, cwd, edits, paths, _changes(edits), may_read)
 
 
 def _read(text: str) -> list[Operation]:
@@ -190,7 +188,8 @@ def _apply(
         except Stale:
             # Files may change while the approval is open.
             effort.restart()
-            edits = plan(patch.operations, patch.cwd, read_file, effort)
+            read = partial(read_file, may_read=patch.may_read)
+            edits = plan(patch.operations, patch.cwd, read, effort)
             changes = _changes(edits)
             if was_asked and not _is_same(patch, edits, changes):
                 raise EditFailed(CHANGED) from None
