@@ -78,7 +78,7 @@ async def _examine(assignments: list[str]) -> Report:
         error = str(refused)
     sandbox = Sandbox()
     try:
-        results = findings(sandbox.launcher, landlock_protects=protects)
+        results = findings(sandbox.launcher, landlock_protects=protects, folder=Path(home))
         backends = [_backend(result) async for result in results]
     finally:
         await sandbox.close()

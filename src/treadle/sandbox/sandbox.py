@@ -11,6 +11,8 @@ from treadle.sandbox.peers.commands import NetworkedCommands
 
 # Imported with the first command: most servers answer their first requests without one.
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from treadle.sandbox.backends.selection import Backend
     from treadle.sandbox.policy import Confinement
     from treadle.sandbox.supervisor.launch import CommandLauncher
@@ -21,7 +23,7 @@ class Sandbox:
     """Owns the supervisor, the selected backend and the record of networked commands.
 
     `landlock_protects` is read when the backend is selected. A backend that is given here is used
-    without a test.
+    without a test. Others are tested in a folder, which commands must not be able to write.
     """
 
     def __init__(
@@ -29,10 +31,12 @@ class Sandbox:
         *,
         landlock_protects: Callable[[], bool] = lambda: False,
         backend: Backend | None = None,
+        folder: Path | None = None,
     ) -> None:
         self.networked = NetworkedCommands()
         self._landlock_protects = landlock_protects
         self._backend = backend
+        self._folder = folder
 
     @cached_property
     def launcher(self) -> CommandLauncher:
@@ -67,7 +71,7 @@ class Sandbox:
             from treadle.sandbox.backends.selection import select_backend
 
             self._backend = await select_backend(
-                self.launcher, landlock_protects=self._landlock_protects()
+                self.launcher, landlock_protects=self._landlock_protects(), folder=self._folder
             )
         return self._backend
 

@@ -73,7 +73,9 @@ class Server:
         # From the last configuration that could be read.
         self._landlock_protects = False
         self._owns_sandbox = sandbox is None
-        self.sandbox = sandbox or Sandbox(landlock_protects=lambda: self._landlock_protects)
+        self.sandbox = sandbox or Sandbox(
+            landlock_protects=lambda: self._landlock_protects, folder=home
+        )
         sources = EngineSources(
             models=models or ConfiguredModels(self.configuration, in_use=self._models_in_use),
             mcp=ConfiguredMcp(self.configuration),

@@ -6,13 +6,15 @@ import fcntl
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.harness.sandbox import find_backend, findings, using
+from tests.harness.sandbox import SANDBOX, find_backend, findings, using
 from tests.sandbox.commands import run, workspace
+from treadle.config.configuration import Configuration
+from treadle.protocol.base import JsonValue
 from treadle.sandbox.backends import probe
 from treadle.sandbox.backends.base import Bubblewrap, Landlock
 from treadle.sandbox.backends.bubblewrap import NamespaceSupport
@@ -21,6 +23,8 @@ from treadle.sandbox.backends.landlock import LandlockMissing
 from treadle.sandbox.backends.probe import ProbeResult
 from treadle.sandbox.backends.selection import Backend, SandboxUnavailable
 from treadle.sandbox.sandbox import Sandbox
+from treadle.sandbox.supervisor.launched import RunningCommand
+from treadle.server.server import Server
 
 EVERYTHING = ("write outside", "TCP", "UDP", "abstract socket", "make .codex", "signal")
 
@@ -242,10 +246,7 @@ async def test_nothing_in_the_environment_is_needed(
     assert (await probe_results())["bubblewrap"].refused == EVERYTHING
 
 
-def test_folders_of_killed_probes_are_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+def test_folders_of_killed_probes_are_removed(tmp_path: Path) -> None:
     places = {name: tmp_path / f"treadle-probe-{name}" for name in ("orphan", "held", "new")}
     for place in places.values():
         (place / "inside" / ".codex").mkdir(parents=True)
@@ -254,16 +255,13 @@ def test_folders_of_killed_probes_are_removed(
         os.utime(places[name], (1, 1))
     held = os.open(places["held"], os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_SH)
-    probe.remove_orphans()
+    probe.remove_orphans(str(tmp_path))
     os.close(held)
     assert [name for name, place in places.items() if place.exists()] == ["held", "new"]
 
 
-def test_what_a_command_left_in_place_of_a_killed_probe_is_not_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_command_left_in_place_of_a_killed_probe_is_not_removed(tmp_path: Path) -> None:
     """Removing a million files on the event loop, at each start, would take half a minute."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     place = tmp_path / "treadle-probe-attack"
     deep = place / "inside" / "deep" / "er"
     deep.mkdir(parents=True)
@@ -271,15 +269,12 @@ def test_what_a_command_left_in_place_of_a_killed_probe_is_not_removed(
         (place / "inside" / str(number)).touch()
     os.utime(place, (1, 1))
 
-    probe.remove_orphans()
+    probe.remove_orphans(str(tmp_path))
 
     assert sorted(path.name for path in place.rglob("*")) == ["0", "1", "2", "deep", "er", "inside"]
 
 
-def test_a_link_in_a_killed_probe_is_not_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+def test_a_link_in_a_killed_probe_is_not_followed(tmp_path: Path) -> None:
     outside = tmp_path / "of the user"
     (outside / ".codex").mkdir(parents=True)
     (outside / "a").touch()
@@ -288,19 +283,51 @@ def test_a_link_in_a_killed_probe_is_not_followed(
     (place / "inside").symlink_to(outside)
     os.utime(place, (1, 1))
 
-    probe.remove_orphans()
+    probe.remove_orphans(str(tmp_path))
 
     assert sorted(path.name for path in outside.iterdir()) == [".codex", "a"]
 
 
-def test_few_of_many_folders_of_killed_probes_are_removed_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+def test_few_of_many_folders_of_killed_probes_are_removed_at_once(tmp_path: Path) -> None:
     for number in range(150):
         (tmp_path / f"treadle-probe-{number}").mkdir()
         os.utime(tmp_path / f"treadle-probe-{number}", (1, 1))
 
-    probe.remove_orphans()
+    probe.remove_orphans(str(tmp_path))
 
     assert len(list(tmp_path.glob("treadle-probe-*"))) == 50
+
+
+async def test_a_server_tests_backends_where_no_command_can_falsify_the_result(
+    bubblewrap: Backend, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command may write in the folder for temporary files: it made the next server use less."""
+    temporary = home.parent / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    launch = Bubblewrap.launch
+
+    async def attacked(self: Bubblewrap, argv: Sequence[str], **more: JsonValue) -> RunningCommand:
+        folder = Path(more["cwd"]).parent
+        if folder.is_relative_to(temporary):
+            (folder / "outside").rename(folder / "moved")
+            (folder / "outside").symlink_to("inside")
+        return await launch(self, argv, **more)
+
+    monkeypatch.setattr(Bubblewrap, "launch", attacked)
+    server = Server(configuration=Configuration(home))
+    try:
+        found = await server.sandbox.find_backend()
+    finally:
+        await server.close()
+
+    assert (found.name, found.gaps) == (bubblewrap.name, bubblewrap.gaps)
+    assert not [name for name in os.listdir(home) if name.startswith("treadle-probe-")]  # noqa: PTH208
+
+
+async def test_backends_are_tested_elsewhere_if_the_home_is_missing(
+    bubblewrap: Backend, tmp_path: Path
+) -> None:
+    results = probe.findings(SANDBOX.launcher, folder=tmp_path / "missing")
+    found = [finding async for finding in results if finding.name == "bubblewrap"]
+    assert [finding.backend for finding in found] == [bubblewrap]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import os
 import socket
@@ -33,6 +34,7 @@ from treadle.support.files.descriptors import is_shortage
 _SECONDS: Final = 20.0
 _PREFIX: Final = "treadle-probe-"
 _INSIDE, _OUTSIDE = "inside", "outside"
+_NOT_WRITABLE: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT)
 _MAX_ENTRIES, _MAX_ORPHANS = 10_000, 100
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Prints every attempt that succeeds. In a new namespace, a small process id would name another
@@ -74,18 +76,29 @@ class ProbeResult(Struct, frozen=True):
     fix: str = ""
 
 
+class _Bench(Struct, frozen=True):
+    """What starts the attempts, and the folder to make theirs in, if it is not a temporary one."""
+
+    launcher: CommandLauncher
+    folder: Path | None
+
+
 async def findings(
-    launcher: CommandLauncher, *, landlock_protects: bool = False
+    launcher: CommandLauncher, *, landlock_protects: bool = False, folder: Path | None = None
 ) -> AsyncIterator[ProbeResult]:
-    """Test one backend after the other, the best first."""
+    """Test one backend after the other, the best first.
+
+    A running command could falsify the tests if it could write in the folder where they are made.
+    """
+    bench = _Bench(launcher, folder)
     if sys.platform == "darwin":
-        yield await _try(launcher, Seatbelt())
+        yield await _try(bench, Seatbelt())
     else:
-        yield await _bubblewrap(launcher)
-        yield await _landlock(launcher, protects=landlock_protects)
+        yield await _bubblewrap(bench)
+        yield await _landlock(bench, protects=landlock_protects)
 
 
-async def _bubblewrap(launcher: CommandLauncher) -> ProbeResult:
+async def _bubblewrap(bench: _Bench) -> ProbeResult:
     program = find_bubblewrap()
     if program is None:
         reason, fix = explain_bubblewrap("")
@@ -93,10 +106,10 @@ async def _bubblewrap(launcher: CommandLauncher) -> ProbeResult:
     found = ProbeResult("bubblewrap")
     has_bind_fd = True
     for flavour in _flavours():
-        found = await _try(launcher, Bubblewrap(program, replace(flavour, has_bind_fd=has_bind_fd)))
+        found = await _try(bench, Bubblewrap(program, replace(flavour, has_bind_fd=has_bind_fd)))
         if has_bind_fd and "--bind-fd" in found.reason:
             has_bind_fd = False
-            found = await _try(launcher, Bubblewrap(program, replace(flavour, has_bind_fd=False)))
+            found = await _try(bench, Bubblewrap(program, replace(flavour, has_bind_fd=False)))
         if found.backend is not None:
             return found
     reason, fix = explain_bubblewrap(found.reason)
@@ -111,22 +124,22 @@ def _flavours() -> Iterator[NamespaceSupport]:
         yield NamespaceSupport(has_user=False)
 
 
-async def _landlock(launcher: CommandLauncher, *, protects: bool) -> ProbeResult:
+async def _landlock(bench: _Bench, *, protects: bool) -> ProbeResult:
     try:
         landlock.version()
     except landlock.LandlockMissing as error:
         reason, fix = explain_landlock(str(error))
         return ProbeResult("landlock", reason=reason, fix=fix)
-    found = await _try(launcher, Landlock(protects))
+    found = await _try(bench, Landlock(protects))
     if found.backend is None:
         reason, fix = explain_landlock(found.reason)
         return ProbeResult("landlock", refused=found.refused, reason=reason, fix=fix)
     return found
 
 
-async def _try(launcher: CommandLauncher, backend: Backend) -> ProbeResult:
+async def _try(bench: _Bench, backend: Backend) -> ProbeResult:
     try:
-        worked, complaint = await _attempt(launcher, backend)
+        worked, complaint = await _attempt(bench, backend)
     except (OSError, TimeoutError, SandboxUnavailable, UnknownMachine) as error:
         if is_shortage(error):
             raise  # this is not about the backend, and the next one may be weaker
@@ -144,10 +157,10 @@ async def _try(launcher: CommandLauncher, backend: Backend) -> ProbeResult:
     return ProbeResult(backend.name, backend, refused, backend.gaps)
 
 
-async def _attempt(launcher: CommandLauncher, backend: Backend) -> tuple[set[str], str]:
+async def _attempt(bench: _Bench, backend: Backend) -> tuple[set[str], str]:
     """Run the attempts in a sandbox; return those that succeeded, and the error output."""
     with ExitStack() as stack:
-        inside, outside = _folders(stack)
+        inside, outside = _folders(stack, bench.folder)
         port, name = _listen(stack)
         output = stack.enter_context(tempfile.TemporaryFile())
         complaints = stack.enter_context(tempfile.TemporaryFile())
@@ -161,7 +174,7 @@ async def _attempt(launcher: CommandLauncher, backend: Backend) -> tuple[set[str
             env={k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"},
             confinement=Confinement((WritableRoot(inside, (f"{inside}/.codex",)),)),
             fds=Descriptors(null, output.fileno(), complaints.fileno()),
-            launcher=launcher,
+            launcher=bench.launcher,
         )
         try:
             async with asyncio.timeout(_SECONDS):
@@ -173,10 +186,9 @@ async def _attempt(launcher: CommandLauncher, backend: Backend) -> tuple[set[str
         return set(output.read().decode().splitlines()), complaints.read().decode().strip()
 
 
-def _folders(stack: ExitStack) -> tuple[str, str]:
+def _folders(stack: ExitStack, parent: Path | None) -> tuple[str, str]:
     """One writable folder, and one beside it that we may write and the attempts may not."""
-    remove_orphans()
-    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX))
+    folder = stack.enter_context(_temporary(parent))
     # Locked until the end: an unlocked folder was left by a killed process.
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     stack.callback(os.close, held)
@@ -188,13 +200,26 @@ def _folders(stack: ExitStack) -> tuple[str, str]:
     return str(inside), str(outside)
 
 
-def remove_orphans() -> None:
+def _temporary(parent: Path | None) -> tempfile.TemporaryDirectory[str]:
+    """Make a folder; a server whose home is read-only tests in the system's folder."""
+    if parent is not None:
+        remove_orphans(str(parent))
+        try:
+            return tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent)
+        except OSError as error:
+            if error.errno not in _NOT_WRITABLE:
+                raise
+    remove_orphans(tempfile.gettempdir())
+    return tempfile.TemporaryDirectory(prefix=_PREFIX)
+
+
+def remove_orphans(parent: str) -> None:
     """Remove the folders of killed probes, except those of other users.
 
     Commands can write there too, so this examines a limited number of entries, and removes only
     what a probe makes.
     """
-    with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
+    with suppress(OSError), os.scandir(parent) as entries:
         known = islice(entries, _MAX_ENTRIES)
         found = (entry.path for entry in known if entry.name.startswith(_PREFIX))
         for path in [*islice(found, _MAX_ORPHANS)]:

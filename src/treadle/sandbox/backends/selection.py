@@ -9,6 +9,8 @@ from treadle.sandbox.policy import Confinement
 from treadle.sandbox.supervisor.launched import Descriptors, RunningCommand
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from treadle.sandbox.supervisor.launch import CommandLauncher
 
 BackendName = Literal["bubblewrap", "landlock", "seatbelt", "none"]
@@ -55,7 +57,9 @@ class Backend(Protocol):
         ...
 
 
-async def select_backend(launcher: CommandLauncher, *, landlock_protects: bool) -> Backend:
+async def select_backend(
+    launcher: CommandLauncher, *, landlock_protects: bool, folder: Path | None = None
+) -> Backend:
     """Return the best backend that works on this machine.
 
     Raises:
@@ -65,7 +69,7 @@ async def select_backend(launcher: CommandLauncher, *, landlock_protects: bool) 
     from treadle.sandbox.backends.probe import findings
 
     failures = []
-    async for finding in findings(launcher, landlock_protects=landlock_protects):
+    async for finding in findings(launcher, landlock_protects=landlock_protects, folder=folder):
         if finding.backend is not None:
             return finding.backend
         failures.append(finding)
