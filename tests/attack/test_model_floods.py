@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import tracemalloc
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -32,6 +34,7 @@ from treadle.model.http import idle_timeout, sse
 from treadle.model.http.pacing import MAX_DELTA
 from treadle.model.http.response_limits import MAX_HIDDEN, MAX_ITEMS, MAX_TEXT, TextMeter
 from treadle.model.http.sse import SseParser
+from treadle.model.naming import MAX_NAME
 from treadle.model.open_items import MAX_OPEN_ITEMS
 from treadle.model.responses.stream import MAX_RATE_LIMITS, ResponsesStream
 from treadle.model.tools import Functions
@@ -39,6 +42,7 @@ from treadle.protocol.base import JsonValue
 from treadle.shell.syntax import MAX_SCRIPT
 from treadle.support.text.json_text import MAX_VALUES
 
+MIB = 1024 * 1024
 EVENTS = 10_000
 # A chunk from the socket holds thousands of events; an answer takes a few iterations of the loop.
 MAX_GAP = 1_000
@@ -301,6 +305,125 @@ def test_an_endless_answer_of_finished_items_fails(item: ModelItem, message: str
 
     with pytest.raises(ModelError, match=message):
         count_all()
+
+
+def starts(**fields: JsonValue) -> JsonValue:
+    item = {"type": "function_call", "name": "f", "call_id": "c", **fields}
+    return {"type": "response.output_item.added", "item": item}
+
+
+def block(number: int, content: JsonValue) -> JsonValue:
+    return {"type": "content_block_start", "index": number, "content_block": content}
+
+
+LONG = "x" * MAX_TEXT
+UNFINISHED: dict[str, Callable[[int], JsonValue]] = {
+    "text": lambda at: starts(id=f"i{at}", type="message", content=[{"text": LONG}]),
+    "fields": lambda at: starts(id=f"i{at}", data=LONG),
+    "data": lambda at: block(at, {"type": "redacted_thinking", "data": LONG}),
+    "input": lambda at: block(at, {"type": "tool_use", "name": "f", "input": {"a": LONG}}),
+}
+
+
+@pytest.mark.parametrize("kind", UNFINISHED)
+def test_an_endless_answer_of_unfinished_items_fails(kind: str) -> None:
+    """A provider filled the memory with what it never finished: 1,000 items of 16 MiB each."""
+    is_anthropic = kind in ("data", "input")
+    stream = AnthropicStream(Functions([])) if is_anthropic else ResponsesStream("m")
+    meter = TextMeter()
+
+    def read_all() -> None:
+        for number in range(MAX_OPEN_ITEMS):
+            for event in stream.feed(json.dumps(UNFINISHED[kind](number)).encode()):
+                meter.count(event)
+
+    with pytest.raises(ModelError, match=r"characters of|items of the response"):
+        read_all()
+
+
+def delta_of(**names: JsonValue) -> JsonValue:
+    return {"type": "response.output_text.delta", "output_index": 0, "delta": "a", **names}
+
+
+NAMED: dict[str, Callable[[str], JsonValue]] = {
+    "alias": lambda name: delta_of(item_id=name),
+    "index": lambda name: delta_of(item_id="m", output_index=name),
+    "id": lambda name: starts(id=name),
+    "call id": lambda name: starts(call_id=name),
+    "name": lambda name: starts(name=name),
+    "type": lambda name: starts(type=name),
+    "chat id": lambda name: {"choices": [{"delta": {"tool_calls": [chat_call(id=name)]}}]},
+    "chat index": lambda name: {"choices": [{"delta": {"tool_calls": [chat_call(index=name)]}}]},
+    "chat name": lambda name: {"choices": [{"delta": {"tool_calls": [chat_call(tool=name)]}}]},
+    "usage": lambda name: {"type": "message_delta", "usage": {name: 1}},
+    "block id": lambda name: block(0, {"type": "tool_use", "name": "f", "id": name}),
+    "block name": lambda name: block(0, {"type": "tool_use", "name": name}),
+}
+
+
+def chat_call(tool: str = "f", **names: JsonValue) -> JsonValue:
+    return {"id": "c", "index": 0, "function": {"name": tool, "arguments": ""}, **names}
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_the_names_that_a_provider_gives_take_little_memory(kind: str) -> None:
+    """Each event may have 16 MiB and name something else; a response has a million events."""
+    stream: ResponsesStream | ChatStream | AnthropicStream = ResponsesStream("m")
+    if kind.startswith("chat"):
+        stream = ChatStream(Functions([]))
+    elif kind.startswith(("block", "usage")):
+        stream = AnthropicStream(Functions([]))
+    before = 0
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            events = stream.feed(json.dumps(NAMED[kind](f"{number}" + "x" * MIB)).encode())
+            assert len(repr(events)) < 10 * MAX_NAME
+            before = before or tracemalloc.get_traced_memory()[0]
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 2 * MIB
+
+
+async def test_a_long_id_is_not_repeated_with_each_delta(stage: Stage) -> None:
+    """An id of 15 MB and 400 letters became 6 GB of notifications for each client."""
+    client = await stage.client()
+    thread_id = await client.start(cwd=str(stage.workspace))
+    name = "m" * (MAX_NAME + 1)
+    stage.model.plays(says("abc", name, ["a", "b", "c"]))
+    messages = await client.run(thread_id)
+
+    ids = {each["itemId"] for each in params_of(messages, "item/agentMessage/delta")}
+    items = [params_of(messages, f"item/{when}")[-1]["item"] for when in ("started", "completed")]
+    assert ids == {item["id"] for item in items}
+    assert len(ids) == 1
+    assert len(ids.pop()) <= MAX_NAME
+    assert items[-1]["text"] == "abc"
+
+
+async def test_the_output_of_a_call_with_a_long_id_reaches_the_model(stage: Stage) -> None:
+    client = await stage.client()
+    thread_id = await client.start(cwd=str(stage.workspace))
+    item = {"type": "function_call", "call_id": "c" * MIB, "name": "n" * MIB, "arguments": "{}"}
+    stage.model.plays(Reply([created(), done(item), completed()]), says("ok"))
+    assert outline(await client.run(thread_id))[-2:] == EPILOGUE
+
+    [(id_, output)] = stage.model.requests[-1].outputs().items()
+    assert len(id_) <= MAX_NAME
+    assert output.startswith("unsupported call: long_")
+
+
+async def test_a_rate_limit_with_a_long_name_disconnects_no_client(stage: Stage) -> None:
+    """Each one went to every client: sixty of them left all clients of the server behind."""
+    client, other = await stage.client(), await stage.client()
+    thread_id = await client.start(cwd=str(stage.workspace))
+    limits = {"type": "codex.rate_limits", "metered_limit_name": "x" * MIB, "rate_limits": {}}
+    stage.model.plays(Reply([created(), *[limits] * 40, completed()]))
+    assert outline(await client.run(thread_id))[-2:] == EPILOGUE
+
+    updates = params_of(await other.settled(), "account/rateLimits/updated")
+    assert {each["rateLimits"]["limitId"] for each in updates} == {"codex"}
 
 
 def test_an_event_with_too_many_numbers_is_skipped(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,10 +13,16 @@ from typing import Final
 from msgspec import Struct
 
 from treadle.model.base import ModelError
+from treadle.model.naming import short_name
 from treadle.protocol.base import JsonValue
 
 MAX_OPEN_ITEMS: Final = 1_000
 """The maximum number of unfinished items in a response."""
+
+MAX_ALIASES: Final = 16
+"""How many ids of one item are remembered: some servers use another one in each event."""
+
+_MAX_INDEX: Final = 64
 
 Index = int | float | str | None
 
@@ -81,7 +87,7 @@ class UnfinishedItems:
 
         A new id is stored as another id of the item.
         """
-        id_ = server_id if isinstance(server_id, str) else None
+        id_ = short_name(server_id) if isinstance(server_id, str) else None
         known = self.by_id.get(id_)
         if known is not None:
             return known
@@ -99,6 +105,9 @@ class UnfinishedItems:
     def _name(self, item: UnfinishedItem, id_: str) -> None:
         self.by_id[id_] = item
         item.aliases.append(id_)
+        if len(item.aliases) > MAX_ALIASES:
+            # The first one is the id of its start.
+            del self.by_id[item.aliases.pop(1)]
 
     def _newest(self, group: str, kinds: Sequence[str], *rest: Index) -> UnfinishedItem | None:
         newest: UnfinishedItem | None = None
@@ -124,6 +133,8 @@ def require_room(count: int, limit: int = MAX_OPEN_ITEMS) -> None:
 
 def index_of(value: JsonValue) -> Index:
     """Return an index that a provider sent; `None` for an impossible value."""
+    if isinstance(value, str) and len(value) > _MAX_INDEX:
+        return None
     return value if isinstance(value, int | float | str) else None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import get_args
 
+from treadle.model.naming import MAX_NAME
 from treadle.protocol.account import PlanType
 from treadle.protocol.base import JsonValue
 
@@ -12,8 +13,8 @@ from treadle.protocol.base import JsonValue
 def limits_of_headers(headers: Mapping[str, str]) -> JsonValue:
     """Return a `RateLimitSnapshot` of the wire; missing values are null."""
     return _snapshot(
-        limit_id=headers.get("x-codex-active-limit") or "codex",
-        limit_name=headers.get("x-codex-limit-name"),
+        limit_id=_text(headers.get("x-codex-active-limit")) or "codex",
+        limit_name=_text(headers.get("x-codex-limit-name")),
         primary=_window(lambda name: headers.get(f"x-codex-primary-{name.replace('_', '-')}")),
         secondary=_window(lambda name: headers.get(f"x-codex-secondary-{name.replace('_', '-')}")),
         credits=_credits(lambda name: headers.get(f"x-codex-credits-{name.replace('_', '-')}")),
@@ -91,7 +92,8 @@ def _plan(value: JsonValue) -> str | None:
 
 
 def _text(value: JsonValue) -> str | None:
-    return value if isinstance(value, str) and value else None
+    # Each text goes to every client of the server.
+    return value if isinstance(value, str) and 0 < len(value) <= MAX_NAME else None
 
 
 def _table(value: JsonValue) -> dict[str, JsonValue]:

@@ -33,12 +33,19 @@ from treadle.model.base import (
 from treadle.model.errors import Now, disconnected, in_stream, incomplete, read_fault
 from treadle.model.http.response_limits import check_hidden_size
 from treadle.model.http.sse import decode_json
+from treadle.model.naming import short_name
 from treadle.model.open_items import Index, index_of, require_room
 from treadle.model.tools import Functions, new_id
 from treadle.protocol.base import JsonValue
 
 THINKING_SEAL: Final = f"{FOREIGN_SEAL}anthropic:thinking:"
 REDACTED_SEAL: Final = f"{FOREIGN_SEAL}anthropic:redacted:"
+_COUNTS: Final = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+)
 
 
 class _Block(Struct):
@@ -58,8 +65,8 @@ class AnthropicStream:
         self._response_id: str | None = None
         self._blocks: dict[Index, _Block] = {}
         self._usage: dict[str, JsonValue] = {}
-        # Signatures have no event, so they are counted here.
-        self._sealed = 0
+        # Signatures, and what comes with the start of a block, have no event: counted here.
+        self._hidden = 0
         self._stop_reason: str | None = None
         self._takers: dict[str, Callable[[JsonValue], Sequence[ModelEvent]]] = {
             "message_start": self._start,
@@ -93,10 +100,10 @@ class AnthropicStream:
 
     def _start(self, event: JsonValue) -> Sequence[ModelEvent]:
         message = _table(event.get("message"))
-        self._usage |= _table(message.get("usage"))
+        self._note_usage(message.get("usage"))
         id_, model = message.get("id"), message.get("model")
-        self._response_id = id_ if isinstance(id_, str) else None
-        named = (ServerModel(model),) if isinstance(model, str) else ()
+        self._response_id = short_name(id_) if isinstance(id_, str) else None
+        named = (ServerModel(short_name(model)),) if isinstance(model, str) else ()
         return (Created(self._response_id), *named)
 
     def _start_block(self, event: JsonValue) -> Sequence[ModelEvent]:
@@ -112,8 +119,9 @@ class AnthropicStream:
                 data = block.get("data")
                 opened = _Block(item, [], [REDACTED_SEAL, data] if isinstance(data, str) else [])
             case "tool_use":
-                call_id = str(block.get("id") or new_id("call"))
-                item = started = self._functions.begin_call(str(block.get("name")), call_id)
+                call_id = short_name(str(block.get("id") or new_id("call")))
+                name = short_name(str(block.get("name")))
+                item = started = self._functions.begin_call(name, call_id)
                 opened = _Block(item, [], [])
                 given = block.get("input")
                 if given:
@@ -121,6 +129,7 @@ class AnthropicStream:
                     opened.pieces.append(msgspec.json.encode(given).decode())
             case _:
                 return ()
+        self._hide(*opened.pieces, *opened.seal)
         require_room(len(self._blocks))
         self._blocks[index_of(event.get("index"))] = opened
         first = str(block.get("text") or block.get("thinking") or "")
@@ -133,8 +142,7 @@ class AnthropicStream:
             return ()
         if delta.get("type") == "signature_delta":
             block.seal.append(str(delta.get("signature") or ""))
-            self._sealed += len(block.seal[-1])
-            check_hidden_size(self._sealed)
+            self._hide(block.seal[-1])
             return ()
         text = delta.get("text") or delta.get("thinking") or delta.get("partial_json")
         return self._add(block, text) if isinstance(text, str) and text else ()
@@ -174,10 +182,16 @@ class AnthropicStream:
     def _take_end(self, event: JsonValue) -> Sequence[ModelEvent]:
         reason = _table(event.get("delta")).get("stop_reason")
         self._stop_reason = reason if isinstance(reason, str) else self._stop_reason
-        self._usage |= {
-            name: value for name, value in _table(event.get("usage")).items() if value is not None
-        }
+        self._note_usage(event.get("usage"))
         return ()
+
+    def _note_usage(self, usage: JsonValue) -> None:
+        found = _table(usage)
+        self._usage |= {name: found[name] for name in _COUNTS if found.get(name) is not None}
+
+    def _hide(self, *pieces: str) -> None:
+        self._hidden += sum(map(len, pieces))
+        check_hidden_size(self._hidden)
 
     def _stop(self, _event: JsonValue) -> Sequence[ModelEvent]:
         match self._stop_reason:

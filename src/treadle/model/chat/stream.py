@@ -30,6 +30,7 @@ from treadle.model.base import (
     count_of,
 )
 from treadle.model.errors import Now, disconnected, in_stream, incomplete, read_fault
+from treadle.model.naming import short_name
 from treadle.model.open_items import Index, index_of, require_room
 from treadle.model.tools import Functions, new_id
 from treadle.protocol.base import JsonValue
@@ -136,7 +137,7 @@ class ChatStream:
         events: list[ModelEvent] = []
         if not self._has_begun:
             self._has_begun = True
-            self._response_id = chunk.id if isinstance(chunk.id, str) else None
+            self._response_id = short_name(chunk.id) if isinstance(chunk.id, str) else None
             events.append(Created(self._response_id))
         if isinstance(chunk.usage, dict):
             self._usage = _usage_of(chunk.usage)
@@ -219,9 +220,9 @@ class ChatStream:
         self._end_reasoning(events)
         self._end_message(events)
         self._has_answer = True
-        server_id = call.get("id") if isinstance(call.get("id"), str) else None
-        item = self._functions.begin_call(name, server_id or new_id("call"))
-        opened = _Call(item, [], index_of(call.get("index")), server_id or None)
+        server_id = _call_id(call)
+        item = self._functions.begin_call(short_name(name), server_id or new_id("call"))
+        opened = _Call(item, [], index_of(call.get("index")), server_id)
         self._calls.append(opened)
         self._newest_at[opened.index] = opened
         events.append(ItemStarted(item))
@@ -229,7 +230,7 @@ class ChatStream:
 
     def _call_for(self, call: dict[str, JsonValue], name: JsonValue) -> _Call | None:
         """Return the call that a piece continues, or None if it starts another one."""
-        index, id_ = index_of(call.get("index")), call.get("id")
+        index, id_ = index_of(call.get("index")), _call_id(call) or call.get("id")
         if index is None:
             same = self._calls[-1] if self._calls else None
         else:
@@ -289,6 +290,11 @@ def _decoded(payload: bytes) -> _Chunk | None:
         return _DECODER.decode(repair_json(payload))
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
+
+
+def _call_id(call: dict[str, JsonValue]) -> str | None:
+    id_ = call.get("id")
+    return short_name(id_) if isinstance(id_, str) and id_ else None
 
 
 def _text_in(content: JsonValue) -> str:

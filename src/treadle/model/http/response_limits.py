@@ -6,6 +6,7 @@ from typing import Final
 
 from treadle.model.base import (
     ItemDone,
+    ItemStarted,
     ModelError,
     ModelEvent,
     ModelItem,
@@ -48,6 +49,9 @@ class TextMeter:
         self._sealed = 0
         self._items = 0
         self._items_size = 0
+        # Starts are counted apart: most servers repeat all of an item at its end.
+        self._started = 0
+        self._started_size = 0
 
     def count(self, event: ModelEvent) -> None:
         """Count an event.
@@ -61,10 +65,12 @@ class TextMeter:
             self._count_item(event.item)
         elif isinstance(event, ToolInputDelta):
             self._arguments += len(event.delta)
+        elif isinstance(event, ItemStarted):
+            self._count_start(event.item)
         else:
             return
         check_hidden_size(max(self._arguments, self._finished_arguments, self._sealed))
-        if max(self._streamed, self._finished) > self._limit:
+        if max(self._streamed, self._finished, self._started) > self._limit:
             raise ModelError(
                 f"the response has more than {self._limit} characters of text", phase="stream"
             )
@@ -78,11 +84,19 @@ class TextMeter:
         self._items_size += len(encode_json(item))
         if self._items > MAX_ITEMS:
             raise ModelError(f"the response has more than {MAX_ITEMS} items", phase="stream")
-        if self._items_size > MAX_ITEMS_SIZE:
-            raise ModelError(
-                f"the items of the response have more than {MAX_ITEMS_SIZE} bytes",
-                phase="stream",
-            )
+        _check_items_size(self._items_size)
+
+    def _count_start(self, item: ModelItem) -> None:
+        self._started += sum(_text_length(item.get(name)) for name in _PARTS)
+        self._started_size += len(encode_json(item))
+        _check_items_size(self._started_size)
+
+
+def _check_items_size(size: int) -> None:
+    if size > MAX_ITEMS_SIZE:
+        raise ModelError(
+            f"the items of the response have more than {MAX_ITEMS_SIZE} bytes", phase="stream"
+        )
 
 
 def check_hidden_size(characters: int) -> None:

@@ -36,6 +36,7 @@ from treadle.model.base import (
 )
 from treadle.model.errors import Now, disconnected, in_stream, incomplete, read_fault
 from treadle.model.http.sse import decode_json
+from treadle.model.naming import short_name, with_short_names
 from treadle.model.open_items import UnfinishedItem, UnfinishedItems, index_of
 from treadle.model.rate_limits import limits_of_event, limits_of_headers
 from treadle.protocol.base import JsonValue
@@ -91,7 +92,7 @@ class ResponsesStream:
     def begin(self, headers: Mapping[str, str]) -> Sequence[ModelEvent]:
         """Report rate limits, and whether another model than the requested one responds."""
         events: list[ModelEvent] = [RateLimits(limits_of_headers(headers))]
-        model = headers.get("openai-model")
+        model = short_name(headers.get("openai-model") or "")
         if model:
             events.append(ServerModel(model))
             if not _is_same_model(model, self._model):
@@ -181,6 +182,7 @@ class ResponsesStream:
                 return ()
 
     def _start(self, item: ModelItem, output_index: JsonValue) -> Sequence[ModelEvent]:
+        item = with_short_names(item)
         server_id = _text_or_none(item.get("id"))
         if server_id is not None and server_id in self._by_id:
             return ()
@@ -190,6 +192,7 @@ class ResponsesStream:
 
     def _end(self, item: ModelItem, output_index: JsonValue) -> Sequence[ModelEvent]:
         self._done += 1
+        item = with_short_names(item)
         kind = str(item.get("type"))
         opened = self._open.find(item.get("id"), output_index, (kind,))
         if kind == "message":
@@ -232,6 +235,7 @@ class ResponsesStream:
     def _open_item(
         self, kind: str, server_id: str | None, output_index: JsonValue
     ) -> UnfinishedItem:
+        server_id = short_name(server_id) if server_id else None
         id_ = server_id or _new_id(kind)
         opened = UnfinishedItem(id_, kind, server_id, index_of(output_index))
         self._open.add(opened)
@@ -291,7 +295,8 @@ def _is_same_model(answering: str, asked: str) -> bool:
 
 
 def _response_id(event: _Event) -> str | None:
-    return _text_or_none(event.response.get("id")) if isinstance(event.response, dict) else None
+    id_ = _text_or_none(event.response.get("id")) if isinstance(event.response, dict) else None
+    return id_ and short_name(id_)
 
 
 def _text_or_none(value: JsonValue) -> str | None:
