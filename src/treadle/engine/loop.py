@@ -23,6 +23,7 @@ from treadle.engine.errors import TurnCancelled
 from treadle.engine.tools.call_limits import limit_call
 from treadle.engine.tools.registry import ToolCall, ToolRegistry, output_item, read_call
 from treadle.engine.turn_ids import TurnIds
+from treadle.engine.turn_limits import TurnLimits
 from treadle.model.base import (
     Completed,
     ItemDone,
@@ -74,6 +75,7 @@ class AgentLoop:
         # Calls that an earlier server did not finish because they waited for clients.
         self._left_calls = left_calls
         self._ids = TurnIds(thread.context.used_ids(turn) if left_calls else ())
+        self._limits = TurnLimits(thread.context, turn)
         self._repairs = 0
         self._has_item = False
         self._start_lock = asyncio.Lock()
@@ -260,6 +262,7 @@ class AgentLoop:
         wants_more = False
         items = self._item_stream()
         self._ids.begin_response()
+        self._limits.check_context()
         # Opened outside the task group, which would wrap its exceptions and hide their types.
         stream = self._stream(self._request())
         async with self._running_calls() as run_call:
@@ -287,6 +290,7 @@ class AgentLoop:
                 turn.is_streaming = False
         if failure is not None:
             raise failure
+        self._limits.count_response(has_item=self._has_item, wants_more=wants_more)
         return has_calls or wants_more
 
     def _item_stream(self) -> ItemStream:
@@ -326,14 +330,15 @@ class AgentLoop:
             # Calls start one after the other: starting a thousand at once blocks for seconds.
             async with self._start_lock:
                 await asyncio.sleep(0)
-            output = output_item(call, refusal or await self._tools.run(call, turn))
-            try:
-                if not response_ended.is_set():
-                    self._thread.context.record_output(turn, output)
-                    await response_ended.wait()
-            finally:
-                # Even if the turn was stopped meanwhile: the call did run.
-                self._thread.context.remember(turn, output)
+            result = output_item(call, refusal or await self._tools.run(call, turn))
+            with self._limits.holding(call, result) as output:
+                try:
+                    if not response_ended.is_set():
+                        self._thread.context.record_output(turn, output)
+                        await response_ended.wait()
+                finally:
+                    # Even if the turn was stopped meanwhile: the call did run.
+                    self._thread.context.remember(turn, output)
         finally:
             turn.running_calls.discard(call.id)
 

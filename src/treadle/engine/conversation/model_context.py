@@ -51,7 +51,10 @@ if TYPE_CHECKING:
 
 
 MAX_HISTORY_BYTES: Final = 64 * 1024 * 1024
-"""The limit on the items that clients add to a history, with those that it has."""
+"""The limit on the items that clients add to a history, with those that it has.
+
+A history that grows beyond it by responses and outputs is compacted before the next request.
+"""
 
 SMALL_INPUT_BYTES: Final = 64 * 1024
 """A new turn accepts this much in any case: it may compact the history first."""
@@ -73,6 +76,8 @@ class ModelContext:
         self._state = state
         self._messages = messages
         self._notes: list[InputQueued] = []
+        # The size of the history after the last compaction.
+        self._kept_bytes = 0
         self._last_context: LastContext | None = (
             shown_context(loaded.last_context) if loaded.last_context else None
         )
@@ -145,7 +150,11 @@ class ModelContext:
         """Whether the next request might not fit into the context window."""
         state = self._state
         limit = state.settings.auto_compact_limit or state.context_window * 9 // 10
-        return state.usage.fill >= limit and self._can_shrink()
+        if state.usage.fill >= limit and self._can_shrink():
+            return True
+        # Whatever the provider counts. A compaction keeps images of the user: these alone do not
+        # cause the next one.
+        return self.history.size > max(MAX_HISTORY_BYTES, self._kept_bytes + MAX_HISTORY_BYTES // 2)
 
     def mark_full(self, turn: ActiveTurn) -> None:
         """Force a compaction before the next request: the last one of the turn did not fit."""
@@ -157,6 +166,7 @@ class ModelContext:
         self._skills = self._current_skills()
         items = compacted(self.history.items, self._describe(self._skills), summary)
         self.history.replace(items, summary)
+        self._kept_bytes = self.history.size
         self._client_context.clear()
         self._state.usage.set_fill(0)
 

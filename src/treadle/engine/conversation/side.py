@@ -19,6 +19,7 @@ class UnstoredHistory(History):
 
     def __init__(self) -> None:
         self._items: list[ModelItem] = []
+        self._size = self._measured = 0
 
     def add(self, *items: ModelItem) -> None:
         """Append items."""
