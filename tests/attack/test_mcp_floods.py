@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import logging
@@ -21,7 +22,7 @@ from tests.harness.model_server import calls
 from tests.harness.questions import answer, question
 from tests.harness.threads import Client, Stage, params_of
 from treadle.engine.mcp.connection import stdio
-from treadle.engine.mcp.connection.http_bodies import Bodies
+from treadle.engine.mcp.connection.http_bodies import PARTS_PER_SLICE, Bodies
 from treadle.engine.mcp.connection.limits import (
     LONG_MESSAGE_BYTES,
     MAX_MESSAGE_BYTES,
@@ -164,6 +165,18 @@ async def test_progress_of_a_call_is_limited_in_length_and_number(stage: Stage) 
     assert item_of(sent)["status"] == "completed"
 
 
+async def test_a_long_elicitation_is_declined_and_neither_stored_nor_delivered(
+    stage: Stage,
+) -> None:
+    """Fifty of 15 MB, in one call, took 960 MB of memory and 750 MB of disk."""
+    client, thread_id = await ready(stage)
+    item, output = await call(stage.model, client, thread_id, "mcp__flood__ask_long")
+
+    assert item["status"] == "completed"
+    assert "decline" in text_of(output)
+    assert not [each for each in client.received if each.get("method") == ASK]
+
+
 @pytest.mark.parametrize("tool", ["ask", "ask_at_once"])
 async def test_a_call_with_too_many_elicitations_fails(stage: Stage, tool: str) -> None:
     client, thread_id = await ready(stage)
@@ -295,6 +308,49 @@ async def test_a_server_cannot_make_the_sdk_reconnect_without_a_pause(
     response = httpx2.Response(200, headers=headers, stream=stream, request=request)
     Bodies().bound(response)
     assert b"".join([part async for part in response.aiter_raw()]) == read
+
+
+class Pieces(httpx2.AsyncByteStream):
+    """A body in pieces that have all arrived already."""
+
+    def __init__(self, piece: bytes, count: int) -> None:
+        self._piece, self._count = piece, count
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for _ in range(self._count):
+            yield self._piece
+
+
+@pytest.mark.parametrize(
+    ("kind", "pieces"),
+    [
+        ("text/event-stream", Pieces(b"\r" * 20_000, 1)),
+        ("text/event-stream", Pieces(b":\n\n" * 10_000, 1)),
+        ("text/event-stream", Pieces(b"x", 10_000)),
+        ("application/json", Pieces(b" ", 10_000)),
+    ],
+)
+async def test_others_run_while_many_small_parts_of_a_body_are_read(
+    kind: str, pieces: Pieces
+) -> None:
+    """Half a megabyte of empty lines per second made each request of a client wait two seconds."""
+    request = httpx2.Request("POST", "http://mcp.test/", json={})
+    response = httpx2.Response(200, headers={"content-type": kind}, stream=pieces, request=request)
+    Bodies().bound(response)
+    turns = 0
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async with asyncio.TaskGroup() as group:
+        other = group.create_task(take_turns())
+        async for _ in response.aiter_raw():
+            pass
+        other.cancel()
+    assert turns >= 10_000 // PARTS_PER_SLICE - 1
 
 
 @pytest.mark.parametrize("text", ["x" + " " * 4_000_000 + "y", "[type=" * 1_000_000])

@@ -52,6 +52,7 @@ def reply(id_: int, name: str) -> None:
     write(f'{{"jsonrpc": "2.0", "id": {id_}, "result": {result_of(name)}}}')
 
 
+QUESTIONS = {"ask": 1, "ask_at_once": 1_000}
 PROGRESS = {
     "progress": ["x" * MIB, "second", "y" * MIB, "fourth"],
     "much_progress": ["x" * 5_000] * 3_000,
@@ -61,11 +62,11 @@ PROGRESS = {
 def call(id_: int, params: Any) -> None:  # noqa: ANN401 - any JSON
     """Answer the call of a tool."""
     name = params["name"]
-    if name == "ask":
-        ask()
-    elif name == "ask_at_once":
-        for _question in range(1_000):
-            ask()
+    if name == "ask_long":
+        ask("x" * MIB, f"long-{id_}")
+    elif name in QUESTIONS:
+        for _question in range(QUESTIONS[name]):
+            ask("Again?", f"q{next(IDS)}")
     elif name in PROGRESS:
         token = params["_meta"]["progressToken"]
         for step, words in enumerate(PROGRESS[name]):
@@ -83,15 +84,15 @@ def call(id_: int, params: Any) -> None:  # noqa: ANN401 - any JSON
         reply(id_, name)
 
 
-def ask() -> None:
-    """Ask the user something; the answer leads to the next question."""
-    asked = {"message": "Again?", "requestedSchema": FORM}
-    send(id=f"q{next(IDS)}", method="elicitation/create", params=asked)
+def ask(text: str, id_: str) -> None:
+    """Ask the user something; the id says what the answer leads to."""
+    asked = {"message": text, "requestedSchema": FORM}
+    send(id=id_, method="elicitation/create", params=asked)
 
 
 def main() -> None:
     """Serve until the client closes stdin."""
-    names = ["ask", "ask_at_once", "endless", "echo", "large", "long", "parts"]
+    names = ["ask", "ask_at_once", "ask_long", "endless", "echo", "large", "long", "parts"]
     names += [*REQUESTS, *PROGRESS]
     names += ["long_structure", "values", "marks", "nested", "surrogate", "digits"]
     reads = {"readOnlyHint": True}
@@ -111,7 +112,10 @@ def main() -> None:
         elif method == "tools/call":
             call(message["id"], message["params"])
         elif method is None and str(message.get("id")).startswith("q"):
-            ask()
+            ask("Again?", f"q{next(IDS)}")
+        elif method is None and str(message.get("id")).startswith("long-"):
+            text = {"type": "text", "text": message["result"]["action"]}
+            send(id=int(message["id"].removeprefix("long-")), result={"content": [text]})
 
 
 if __name__ == "__main__":

@@ -17,24 +17,28 @@ from treadle.protocol.elicitation import (
 )
 from treadle.protocol.policy import AskForApproval, GranularAskForApproval
 from treadle.protocol.server_requests import MCP_SERVER_ELICITATION_REQUEST
+from treadle.support.text.json_text import encode_json
 
 if TYPE_CHECKING:
     from treadle.engine.state import ThreadState
 
 DECLINED: Final[Raw] = {"action": "decline"}
 
+MAX_QUESTION_BYTES: Final = 256 * 1024
+"""The most bytes of an elicitation, which is stored and delivered to every client of the thread."""
+
 
 async def elicit(
     thread: ThreadState, server: str, call_id: str | None, key: str, params: Raw
 ) -> Raw:
-    """Forward an elicitation to the clients; decline it if the policy allows no requests.
+    """Forward an elicitation to the clients; decline it if it is too long or none is allowed.
 
     `call_id` names the tool call that it belongs to, if there is one. It does not survive a
     restart, because the MCP server ends with this server.
     """
     turn = thread.turn
     settings = thread.settings if turn is None else thread.settings_of(turn)
-    if not _may_ask(settings.approval_policy):
+    if not _may_ask(settings.approval_policy) or len(encode_json(params)) > MAX_QUESTION_BYTES:
         return DECLINED
     request = _params(thread.id, turn.id if turn is not None else None, server, params)
     if request is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable
 from typing import Final
 
 import httpx2
@@ -38,6 +38,9 @@ MAX_EVENT_LINES: Final = 10_000
 
 MIN_RETRY_MS: Final = 1000
 """The shortest wait before the SDK reconnects: with 0 it would do nothing else."""
+
+PARTS_PER_SLICE: Final = 64
+"""After this many chunks or events, other tasks run: 64 KiB contain thousands, all read at once."""
 
 _RETRY: Final = re.compile(rb"^retry:[^\n]*", re.MULTILINE)
 _TOO_MANY_LINES: Final = f"{OVER_LIMIT}: its event has more than {MAX_EVENT_LINES} lines"
@@ -149,13 +152,23 @@ class _Document(httpx2.AsyncByteStream):
         """Read the document; return why it is not used, if there is a reason."""
         try:
             async with asyncio.timeout(DOCUMENT_SECONDS):
-                async for chunk in self._inner:
+                async for chunk in _paced(self._inner):
                     document += chunk
                     if len(document) > MAX_DOCUMENT_BYTES:
                         return f"{OVER_LIMIT}: it has more than {MAX_DOCUMENT_BYTES} bytes"
         except TimeoutError:
             return f"{OVER_LIMIT}: it took longer than {DOCUMENT_SECONDS:g} s"
         return limit_error(bytes(document), MAX_DOCUMENT_VALUES)
+
+
+async def _paced(parts: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """Yield the parts with pauses, in which other tasks run."""
+    count = 0
+    async for part in parts:
+        count += 1
+        if not count % PARTS_PER_SLICE:
+            await asyncio.sleep(0)
+        yield part
 
 
 class _Checked(_Bounded):
@@ -176,7 +189,7 @@ class _Whole(_Checked):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         parts = bytearray()
-        async for chunk in self._inner:
+        async for chunk in _paced(self._inner):
             parts += chunk
             if len(parts) > MAX_MESSAGE_BYTES:
                 yield self._error(TOO_LONG)
@@ -190,9 +203,13 @@ class _Events(_Checked):
     """A body with a stream of events, each with one message."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for event in _paced(self._events()):
+            yield event
+
+    async def _events(self) -> AsyncIterator[bytes]:
         pending, searched, is_skipping = bytearray(), 0, False
         held = b""
-        async for chunk in self._inner:
+        async for chunk in _paced(self._inner):
             # Events end with an empty line; a CR at the end may be half of a line break.
             text = (held + chunk).replace(b"\r\n", b"\n")
             held = b"\r" if text.endswith(b"\r") else b""
