@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from urllib.parse import quote
 
 import pytest
@@ -64,6 +66,64 @@ def test_a_secret_is_removed_whichever_of_its_characters_are_escaped(shown: str)
     assert redacted[7:-9].strip('"\\').removesuffix("g%3D%3D") == "[redacted]"
 
 
+LONG = "sk-proj-Zx9_Qw7Er5+Ty3/Ui1=Op0As8Df6Gh4Jk2Lz-Xc0Vb8Nm6Qw4Er2Ty0Ui8Op6As4Df2Gh0"
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "".join(f"\\{byte:03o}" for byte in LONG.encode()),
+        "".join(f"\\u{{{byte:x}}}" for byte in LONG.encode()),
+        "".join(f"\\U{byte:08x}" for byte in LONG.encode()),
+        "".join(f"&#{byte}" for byte in LONG.encode()),
+        "".join(f"&#x{byte:07x};" for byte in LONG.encode()),
+        "".join(f"&#{byte:09d}" for byte in LONG.encode()),
+        re.escape(LONG),
+        LONG.replace("_", "&lowbar;").replace("+", "&plus;").replace("/", "&sol;"),
+        LONG[:40] + "\\\n" + LONG[40:],
+        base64.encodebytes(LONG.encode()).decode().strip().rstrip("="),
+        json.dumps(base64.encodebytes(LONG.encode()).decode())[1:-1].rstrip("=\\n"),
+        base64.encodebytes(LONG.encode()).decode().replace("\n", "\r\n  ").strip().rstrip("="),
+    ],
+)
+def test_a_long_secret_is_removed_in_rarer_escapes_and_over_several_lines(shown: str) -> None:
+    """Octal escapes, HTML without semicolons and base64 of 76 columns reached the rollout."""
+    for text in (shown, f"<{shown}>"):
+        redacted = Secrets([LONG]).redact(text).strip("<>")
+        assert redacted.startswith("[redacted]")
+        # Base64 characters that encode a part of a neighbouring byte may stay.
+        assert len(redacted.removeprefix("[redacted]")) <= 1
+
+
+@pytest.mark.parametrize("change", [str.upper, str.lower, str.swapcase, html.escape])
+@pytest.mark.parametrize("secret", ["Schlüssel-gehÄim-77", "Ключ-от-Двери"])
+def test_a_secret_with_other_letters_is_removed_in_each_case(
+    secret: str, change: Callable[[str], str]
+) -> None:
+    assert Secrets([secret]).redact(f"<{change(secret)}>") == "<[redacted]>"
+
+
+@pytest.mark.parametrize("change", [str, str.upper, str.lower])
+def test_a_secret_whose_bytes_are_taken_for_latin_letters_is_removed(
+    change: Callable[[str], str],
+) -> None:
+    """Some services read headers so, and quote them in JSON."""
+    secret = "Schlüssel-gehÄim-77"
+    shown = change(secret).encode().decode("latin-1")
+    assert Secrets([secret]).redact(f"<{shown}>") == "<[redacted]>"
+
+
+def test_named_letters_of_html_are_read() -> None:
+    shown = "Schl&uuml;ssel-geh&Auml;im-77"
+    assert Secrets(["Schlüssel-gehÄim-77"]).redact(shown) == "[redacted]"
+
+
+def test_blanks_of_a_secret_may_be_shown_as_in_forms_and_html() -> None:
+    secrets = Secrets(["alpha beta! gamma"])
+    for shown in ("alpha+beta!+gamma", "alpha&nbsp;beta!&nbsp;gamma", "alpha\\ beta!\\ gamma"):
+        assert secrets.redact(shown) == "[redacted]"
+
+
 def test_truncation_leaves_no_part_of_an_escaped_secret() -> None:
     shown = "".join(f"\\u{byte:04x}" for byte in b"0123456789abcdef")
     redacted = Secrets(["0123456789abcdef"]).redact("x" * 90 + shown, limit=170)
@@ -84,7 +144,7 @@ def test_a_text_of_nothing_but_escapes_is_searched_in_linear_steps(
     text = "%2525252541" * 10_000
     assert Secrets([ESCAPED]).redact(text, limit=None) == text
     assert len(seen) <= 4
-    assert sum(seen) <= 4 * len(text)
+    assert sum(seen) <= 4 * (len(text) + 1)
 
 
 @pytest.mark.parametrize("secret", ["", "a", "key", "12345"])
@@ -112,12 +172,22 @@ def test_truncation_leaves_no_part_of_a_secret() -> None:
         "".join(f"\\u{byte:04x}" for byte in ESCAPED.encode()),
         "".join(f"&#x{byte:02x};" for byte in ESCAPED.encode()),
         quote("".join(f"%{byte:02X}" for byte in ESCAPED.encode())),
+        "".join(f"\\{byte:03o}" for byte in ESCAPED.encode()),
+        "".join(f"\\u{{{byte:x}}}" for byte in ESCAPED.encode()),
+        "".join(f"\\U{byte:08x}" for byte in ESCAPED.encode()),
     ],
 )
 def test_a_part_of_a_secret_at_the_end_of_an_incomplete_text_is_replaced(shown: str) -> None:
     secrets = Secrets([ESCAPED])
     for end in range(4 * len(shown) // len(ESCAPED), len(shown) + 1):
         redacted = secrets.redact(f"bad key: {shown[:end]}", is_cut=True)
+        assert redacted == "bad key: [redacted]", end
+
+
+def test_a_part_of_a_secret_that_a_cut_leaves_in_html_without_semicolons_is_replaced() -> None:
+    shown = "".join(f"&#{byte}" for byte in ESCAPED.encode())
+    for end in range(len("&#115" * 5), len(shown) + 1):
+        redacted = Secrets([ESCAPED]).redact(f"bad key: {shown[:end]}", is_cut=True)
         assert redacted == "bad key: [redacted]", end
 
 

@@ -201,7 +201,7 @@ class _TunnelReply(asyncio.Protocol):
         if end and _SUCCESS.match(status) is not None:
             self._settle(None)
         elif end or len(self._head) > _MAX_TUNNEL_HEAD:
-            line = status.split(b"\r\n", 1)[0][:200].decode("latin-1")
+            line = status.split(b"\r\n", 1)[0][:200].decode("utf-8", "replace")
             self._settle(HttpError(f"the proxy does not connect: {line}"))
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -169,7 +169,7 @@ class HttpConnection(asyncio.Protocol):
         if status < 200 or self._begun is None:
             return
         self._may_be_reused = not self._is_sending
-        reason = self._status.decode("latin-1")
+        reason = self._status.decode("utf-8", "replace")
         # Fields of the same name are joined, as HTTP defines it.
         headers = {name: ", ".join(values) for name, values in self._fields.items()}
         self._response = ClientResponse(self, status, reason, headers)

@@ -7,7 +7,8 @@ import json
 import re
 import sys
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Final
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
@@ -21,17 +22,25 @@ _MIN_BASE64_CHARS: Final = 8
 # Tokens are renewed, and an error may belong to an earlier request. No request has this many.
 _MAX_SECRETS: Final = 256
 _SECRET_NAME: Final = re.compile(r"key|token|secret|auth|pass|sig|cred|cookie", re.IGNORECASE)
-# The escapes of JSON, of literals in programs, of URLs and of HTML, in lower case.
+# The escapes of JSON, of literals in programs, of URLs and of HTML, in lower case. In HTML the
+# semicolon may be missing where another character follows.
 _ESCAPE: Final = re.compile(
-    rb"\\(?:u(?P<unit>[0-9a-f]{4})|x(?P<literal>[0-9a-f]{2})|(?P<itself>[\\/\"']))"
+    rb"\\(?:u(?P<wide>000[01][0-9a-f]{4})|u(?!000[01][0-9a-f]{0,3}\Z)(?P<unit>[0-9a-f]{4})"
+    rb"|x(?P<literal>[0-9a-f]{2})"
+    rb"|[ux]\{0*+(?P<braced>[0-9a-f]{1,6})\}|(?P<octal>[0-3][0-7]{2})"
+    rb"|(?P<itself>[ -/:-@\[-`{-~]))"
     rb"|%(?P<byte>[0-9a-f]{2})"
-    rb"|&(?:\#x(?P<hex>[0-9a-f]{1,6})|\#(?P<decimal>[0-9]{1,7})|(?P<name>amp|quot|apos|lt|gt));"
+    rb"|&(?:\#x0*+(?P<hex>[0-9a-f]{1,6})(?:;|(?=[^0-9a-f]))"
+    rb"|\#0*+(?P<decimal>[0-9]{1,7})(?:;|(?=[^0-9]))|(?P<name>[a-z]{2,24}[0-9]{0,2});)"
 )
 _ENTITIES: Final = {b"amp": b"&", b"quot": b'"', b"apos": b"'", b"lt": b"<", b"gt": b">"}
 # An escape that a cut has left unfinished.
 _OPEN_ESCAPE: Final = re.compile(
-    rb"(?:\\(?:u[0-9a-f]{0,3}|x[0-9a-f]?)?|%[0-9a-f]?|&[#a-z0-9]{0,9})\Z"
+    rb"(?:\\(?:u(?:[0-9a-f]{0,7}|\{[0-9a-f]{0,6})|x(?:[0-9a-f]?|\{[0-9a-f]{0,6})|[0-3][0-7]?)?"
+    rb"|%[0-9a-f]?|&[#a-z0-9]{0,9})\Z"
 )
+# What wraps a long line of base64, also where a document shows it escaped.
+_LINE_BREAK: Final = re.compile(rb"(?:\\?[\r\n]|\\[rn])++[ \t]*+")
 # Fewer characters of a secret may remain before a cut: they are part of many words.
 _MIN_PART: Final = 4
 # A proxy may quote the quotation of another service.
@@ -69,11 +78,12 @@ class Secrets:
         """
         if self._forms is None:
             forms = (form for value in self._values for form in _forms(value))
-            self._forms = frozenset(form.encode("utf-8", "replace").lower() for form in forms)
+            self._forms = frozenset(_lowered(form.encode("utf-8", "replace")) for form in forms)
         data = text[:limit].encode("utf-8", "surrogatepass")
         is_cut = is_cut or (limit is not None and len(text) > limit)
         ranges = []
-        for layer in _layers(data):
+        # The blank ends an escape at the end of a whole text.
+        for layer in _layers(data if is_cut else data + b" "):
             ranges += [layer.original(found) for found in find_ranges(layer.text, self._forms)]
             start = _start_of_part(layer.text, self._forms) if is_cut else None
             if start is not None:
@@ -98,12 +108,21 @@ class _Layer:
 
     def unescaped(self) -> _Layer | None:
         """Return the text with each escape replaced by its character; nothing without any."""
+        return self._replaced(_ESCAPE, _character)
+
+    def joined(self) -> _Layer | None:
+        """Return the text without line breaks; nothing without any."""
+        return self._replaced(_LINE_BREAK, lambda _found: b"")
+
+    def _replaced(
+        self, pattern: re.Pattern[bytes], plain_of: Callable[[re.Match[bytes]], bytes]
+    ) -> _Layer | None:
         pieces: list[bytes] = []
         starts, ends = array("L"), array("L")
         at = 0
-        for escape in _ESCAPE.finditer(self.text):
+        for escape in pattern.finditer(self.text):
             first, last = escape.span()
-            plain = _character(escape)
+            plain = plain_of(escape)
             pieces += [self.text[at:first], plain]
             starts.extend(self._starts[at:first])
             ends.extend(self._ends[at:first])
@@ -114,7 +133,7 @@ class _Layer:
             return None
         starts.extend(self._starts[at:])
         ends.extend(self._ends[at:])
-        return _Layer(b"".join([*pieces, self.text[at:]]).lower(), starts, ends)
+        return _Layer(_lowered(b"".join([*pieces, self.text[at:]])), starts, ends)
 
 
 def _layers(data: bytes) -> Iterator[_Layer]:
@@ -123,14 +142,52 @@ def _layers(data: bytes) -> Iterator[_Layer]:
     Which characters a service escapes, and how often, is its own choice: comparing the characters
     that the text stands for covers each choice in linear time.
     """
-    # Lowering bytes affects ASCII only, so that positions in both are the same.
     places = range(len(data) + 1)
-    layer: _Layer | None = _Layer(data.lower(), places[:-1], places[1:])
+    layer: _Layer | None = _Layer(_lowered(data), places[:-1], places[1:])
     for _ in range(_MAX_LAYERS + 1):
         if layer is None:
             return
         yield layer
+        joined = layer.joined()
+        if joined is not None:
+            yield joined
         layer = layer.unescaped()
+
+
+def _lowered(text: bytes) -> bytes:
+    """Return a text in lower case whose positions are those of the original."""
+    if text.isascii():
+        return text.lower()
+    # Bytes that are not UTF-8 stay as they are.
+    lowered = text.lower().decode("utf-8", "surrogateescape").translate(_lower_letters())
+    return lowered.encode("utf-8", "surrogateescape")
+
+
+@cache
+def _lower_letters() -> dict[int, str]:
+    """Return the letters outside ASCII whose lower case takes as many bytes."""
+    letters = map(chr, range(0x80, 0x2000))
+    pairs = ((letter, letter.lower()) for letter in letters)
+    return {
+        ord(letter): lower for letter, lower in pairs if len(lower.encode()) == len(letter.encode())
+    }
+
+
+def _entity(name: bytes) -> bytes | None:
+    """Return the character that a name in lower case means in HTML."""
+    try:
+        return _entities().get(name)
+    except (ImportError, OSError):  # no descriptors are left
+        return _ENTITIES.get(name)
+
+
+@cache
+def _entities() -> dict[bytes, bytes]:
+    from html.entities import html5  # few services name characters
+
+    # The last one wins, an ASCII character before others.
+    names = sorted(html5.items(), key=lambda pair: (pair[1].isascii(), pair[0].islower()))
+    return {name.rstrip(";").lower().encode(): value.encode() for name, value in names}
 
 
 def _character(escape: re.Match[bytes]) -> bytes:
@@ -140,9 +197,9 @@ def _character(escape: re.Match[bytes]) -> bytes:
     if kind == "itself":
         return value
     if kind == "name":
-        return _ENTITIES[value]
-    number = int(value, 10 if kind == "decimal" else 16)
-    if kind in ("byte", "literal"):
+        return _entity(value) or escape[0]
+    number = int(value, 10 if kind == "decimal" else 8 if kind == "octal" else 16)
+    if kind in ("byte", "literal", "octal"):
         return bytes([number])
     return chr(number).encode("utf-8", "surrogatepass") if number <= sys.maxunicode else b"?"
 
@@ -232,6 +289,11 @@ def _of_basic(credentials: str) -> Iterator[str]:
 def _forms(secret: str) -> Iterator[str]:
     """Yield the spellings in which a service or a library may quote a secret."""
     yield secret
+    yield secret.replace(" ", "+")
+    yield secret.replace(" ", "\u00a0")
+    # What some services take the bytes of a header for.
+    for cased in (secret, secret.upper(), secret.lower()):
+        yield cased.encode("utf-8", "replace").decode("latin-1")
     yield quote(secret, safe="")
     yield quote(secret)
     yield quote_plus(secret)
