@@ -1,6 +1,7 @@
 """The WebSocket client: connecting, refusals, and what stays usable."""
 
 import asyncio
+import base64
 import contextlib
 from collections.abc import AsyncIterator
 
@@ -81,6 +82,27 @@ async def test_a_refused_upgrade_is_raised_with_status_and_body() -> None:
         (403, ""),
         (200, ""),
     ]
+
+
+async def test_a_refusal_that_quotes_the_request_does_not_show_the_token() -> None:
+    token, key = "a-token-of-many-letters", "a-key-in-the-query"
+
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 401 x\r\n\r\n" + head + base64.b64encode(head))
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(respond, "127.0.0.1")
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(UpgradeRefused) as refused:
+            await connect_websocket(f"ws://127.0.0.1:{port}/?k={key}", token=token)
+
+    encoded = refused.value.body.rpartition("\r\n")[2]
+    assert "authorization: [redacted]\r\n" in refused.value.body
+    assert key not in refused.value.body
+    assert base64.b64encode(b"Bearer ").decode()[:8] not in encoded
 
 
 @pytest.mark.parametrize(

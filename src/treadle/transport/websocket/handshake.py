@@ -327,7 +327,7 @@ async def open_upgrade(
             raise TransportError("the server closed the connection during the handshake")
         response = parse_response(data[:end])
         if response.status != 101:
-            raise UpgradeRefused(response.status, data[end:].decode(errors="replace"))
+            raise UpgradeRefused(response.status, _explanation(data[end:], target, headers))
         if response.header("sec-websocket-accept") != accept_key(key):
             raise TransportError("the server's answer is not a WebSocket handshake")
         handshake.hand_over(transport, data[end:])
@@ -336,6 +336,14 @@ async def open_upgrade(
     finally:
         if handshake.line.get_protocol() is handshake:
             await handshake.finish()
+
+
+def _explanation(body: bytes, target: str, headers: Headers) -> str:
+    """Return what a server sent with its refusal, which may quote the request and its token."""
+    from treadle.support.text.secrets import Secrets, secrets_of_headers, secrets_of_url
+
+    found = Secrets([*secrets_of_headers(dict(headers)), *secrets_of_url(f"ws:{target}")])
+    return found.redact(body.decode(errors="replace"), is_cut=True)
 
 
 def client_handshake() -> Handshake:
