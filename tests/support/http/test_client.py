@@ -160,6 +160,29 @@ async def test_trailers_without_end_are_an_error(client: HttpClient) -> None:
             await get(client, server.url)
 
 
+@pytest.mark.parametrize(
+    "response",
+    [
+        b"HTTP/1.1 042 x\r\ncontent-length: 3\r\n\r\nabc" * (MAX_HEAD // 16),
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+        b"1;x=" + (b"y" * 1_000 + b"\r\nz\r\n1;x=") * (MAX_HEAD // 500),
+    ],
+    ids=["responses before the real one", "extensions of chunks"],
+)
+async def test_a_part_of_a_body_does_not_excuse_everything_before_it(
+    client: HttpClient, response: bytes
+) -> None:
+    async with site(answers(response)) as server:
+        with pytest.raises(HttpError, match="headers"):
+            await get(client, server.url)
+
+
+async def test_a_body_in_chunks_of_one_byte_is_read(client: HttpClient) -> None:
+    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+    async with site(answers(head + b"1\r\nx\r\n" * MAX_HEAD + b"0\r\n\r\n")) as server:
+        assert await get(client, server.url) == b"x" * MAX_HEAD
+
+
 async def test_a_connection_serves_the_next_request(client: HttpClient) -> None:
     async with site(answers(OK, OK, OK)) as server:
         assert [await get(client, server.url) for _ in range(3)] == [b"ok"] * 3

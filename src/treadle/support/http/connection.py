@@ -14,6 +14,8 @@ from treadle.support.http.errors import HttpDisconnected, HttpError
 MAX_UNREAD: Final = 512 * 1024
 # Status line, headers, informational responses and trailers: what arrives without a part of a body.
 MAX_HEAD: Final = 256 * 1024
+# What arrives in addition for each byte of a body: one of a chunk by itself takes six.
+_OVERHEAD: Final = 16
 PART: Final = 64 * 1024
 
 
@@ -179,8 +181,9 @@ class HttpConnection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         """Keep a part of the body until it is read."""
-        self._head_bytes = 0
+        # What a body does not explain adds up: extensions of chunks, responses before the real one.
         if self._response is not None:
+            self._head_bytes = max(0, self._head_bytes - _OVERHEAD * len(body))
             self._response.receive(body)
 
     def on_message_complete(self) -> None:
