@@ -16,7 +16,7 @@ from treadle.engine.conversation.context import environments, turn_context
 from treadle.engine.conversation.input import NO_FILES, InputFiles, message
 from treadle.engine.conversation.messages import ClientMessages
 from treadle.engine.conversation.model_context import ModelContext
-from treadle.engine.conversation.queue import SubmissionQueue, continue_queue
+from treadle.engine.conversation.queue import SubmissionQueue
 from treadle.engine.conversation.sources import written_by
 from treadle.engine.errors import InvalidInput, NoActiveTurn, TurnNotSteerable, WrongTurn
 from treadle.engine.loop import AgentLoop
@@ -84,6 +84,10 @@ class ThreadOwner(Protocol):
 
     def on_turn_ended(self, thread: LoadedThread, turn: ActiveTurn) -> None:
         """Update the thread's metadata, and notify the agents that wait for the thread."""
+        ...
+
+    def continue_queue(self, thread: LoadedThread) -> None:
+        """Start a turn with the first queued input of a thread."""
         ...
 
 
@@ -368,8 +372,7 @@ class LoadedThread:
 
     def continue_queue(self) -> None:
         """Start a turn with the first queued input."""
-        if not self.services.tasks.is_closed:
-            self.services.tasks.spawn(continue_queue(self), f"queue of {self.id}")
+        self._owner.continue_queue(self)
 
     def pursue_goal(self) -> None:
         """Start a turn that works towards the goal, if no turn is active."""

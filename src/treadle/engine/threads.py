@@ -346,6 +346,13 @@ class Threads:
             loop.call_soon(self._close_if_idle, thread)
             loop.call_soon(self._trim)
 
+    def continue_queue(self, thread: LoadedThread) -> None:
+        """Start a turn with the first queued input of a thread."""
+        from treadle.engine.queued_turns import continue_queue
+
+        if not self.services.tasks.is_closed:
+            self.services.tasks.spawn(continue_queue(thread), f"queue of {thread.id}")
+
     # -- snapshots
 
     def models_in_use(self) -> list[Model]:

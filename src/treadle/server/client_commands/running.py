@@ -30,7 +30,7 @@ MAX_ANSWER: Final = 10 * 1024 * 1024
 Stream: TypeAlias = Literal["stdout", "stderr"]
 
 
-class OutputDelta(Struct, frozen=True):
+class OutputChunk(Struct, frozen=True):
     """Output that is sent while the command runs."""
 
     stream: Stream
@@ -50,7 +50,7 @@ class Streams(Struct, frozen=True, kw_only=True):
 class ClientCommand:
     """A command of a client, from its start to the end of its output."""
 
-    def __init__(self, streams: Streams, send: Callable[[OutputDelta], Awaitable[None]]) -> None:
+    def __init__(self, streams: Streams, send: Callable[[OutputChunk], Awaitable[None]]) -> None:
         self._streams = streams
         self._send = send
         self._room: dict[Stream, int | None] = {"stdout": streams.cap, "stderr": streams.cap}
@@ -58,7 +58,7 @@ class ClientCommand:
         self._omitted: dict[Stream, int] = {"stdout": 0, "stderr": 0}
         self._capped: set[Stream] = set()
         self._fits = MAX_ANSWER
-        self._unsent: deque[OutputDelta] = deque()
+        self._unsent: deque[OutputChunk] = deque()
         self._unsent_size = 0
         self._has_output = asyncio.Event()
         self._is_over = False
@@ -90,7 +90,7 @@ class ClientCommand:
             self._keep(stream, data)
             return
         text = base64.b64encode(data).decode("ascii")
-        self._unsent.append(OutputDelta(stream, text, self._room[stream] == 0))
+        self._unsent.append(OutputChunk(stream, text, self._room[stream] == 0))
         self._unsent_size += len(text)
         self._has_output.set()
         if self._unsent_size > MAX_UNSENT and self._process is not None:

@@ -36,7 +36,7 @@ from treadle.server.client_commands.running import (
     DEFAULT_OUTPUT_CAP,
     DEFAULT_TIMEOUT_MS,
     ClientCommand,
-    OutputDelta,
+    OutputChunk,
     Streams,
     wait,
 )
@@ -71,7 +71,7 @@ async def command_exec(
     if id_ is not None and id_ in session.commands:
         raise InvalidRequest(f"duplicate active command/exec process id: {quoted(id_)}")
 
-    async def send(delta: OutputDelta) -> None:
+    async def send(delta: OutputChunk) -> None:
         await session.notify(
             COMMAND_EXEC_OUTPUT_DELTA,
             CommandExecOutputDeltaNotification(

@@ -40,7 +40,7 @@ from treadle.server.client_commands.running import (
     DEFAULT_OUTPUT_CAP,
     DEFAULT_TIMEOUT_MS,
     ClientCommand,
-    OutputDelta,
+    OutputChunk,
     Streams,
     wait,
 )
@@ -72,7 +72,7 @@ async def process_spawn(
     if len(session.processes) >= MAX_PROCESSES:
         raise InvalidRequest(f"a client may have {MAX_PROCESSES} processes", kind="unsupported")
 
-    async def send(delta: OutputDelta) -> None:
+    async def send(delta: OutputChunk) -> None:
         await session.notify(
             PROCESS_OUTPUT_DELTA,
             ProcessOutputDeltaNotification(delta.is_capped, delta.base64, handle, delta.stream),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from treadle.connection.context import Context
 from treadle.connection.router import Router
-from treadle.engine.conversation.queue import accept_queued
 from treadle.engine.errors import ThreadNotLoaded
+from treadle.engine.queued_turns import accept_queued
 from treadle.engine.thread import LoadedThread
 from treadle.jsonrpc.errors import InvalidRequest
 from treadle.protocol.client_requests import (
