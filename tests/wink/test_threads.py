@@ -18,11 +18,12 @@ from weakincentives.runtime import Session
 
 from tests.harness.model_server import Reply, calls, created, says
 from tests.harness.threads import UNKNOWN_THREAD
-from tests.wink.ground import Ground, Log, prompt, tool
+from tests.wink.ground import MODEL, Ground, Log, prompt, tool
 from treadle import CommandApproval
 from treadle.client.approvals import ApprovalPolicy
 from treadle.client.events import AgentMessageDelta, TurnCompleted
 from treadle.protocol.base import JsonValue
+from treadle.testing.fake import FakeAppServer, FakeConnection, message
 from treadle.testing.process import TreadleProcess
 from treadle.wink import (
     CodexAppServerAdapter,
@@ -284,12 +285,7 @@ async def test_the_transcript_has_messages_and_actions_in_order(
 
     await own_ground.adapter().evaluate_async(prompt("Go.", tool()), session=Session())
 
-    entries: list[JsonValue] = [
-        vars(record)["context"]["entry_type"]
-        for record in caplog.records
-        if vars(record).get("event") == "transcript.entry"
-    ]
-    assert [each for each in entries if each != "token_usage"] == [
+    assert _transcript(caplog) == [
         "user_message",
         "system_event",
         "tool_use",
@@ -298,3 +294,58 @@ async def test_the_transcript_has_messages_and_actions_in_order(
         "tool_result",
         "assistant_message",
     ]
+
+
+async def test_a_call_that_arrives_with_the_response_follows_the_start_of_its_turn(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A fast server sends all three before the client has seen the response."""
+    caplog.set_level(logging.DEBUG, "weakincentives.runtime.transcript")
+    fake = FakeAppServer().on("turn/start", _calls_at_once)
+
+    async with fake.unix() as path:
+        adapter = CodexAppServerAdapter(
+            model_config=MODEL,
+            client_config=CodexAppServerClientConfig(f"unix://{path}", str(tmp_path)),
+        )
+        try:
+            await adapter.evaluate_async(prompt("Go.", tool()), session=Session())
+        finally:
+            await asyncio.to_thread(adapter.close)
+
+    assert _transcript(caplog) == [
+        "user_message",
+        "system_event",
+        "tool_use",
+        "tool_result",
+        "assistant_message",
+    ]
+
+
+async def _calls_at_once(connection: FakeConnection, request: JsonValue) -> None:
+    ids = {"threadId": request["params"]["threadId"], "turnId": "turn-1"}
+    turn = {"id": "turn-1", "items": [], "status": "inProgress"}
+    call = {**ids, "callId": "call-1", "tool": "upper", "arguments": {"text": "a"}}
+    first = [
+        {"id": request["id"], "result": {"turn": turn}},
+        {"method": "turn/started", "params": {**ids, "turn": turn}},
+    ]
+    await connection.ask("item/tool/call", call, after=first)
+    item = {**message("Done."), "phase": None}
+    await connection.send(
+        {"method": "item/completed", "params": {**ids, "item": item, "completedAtMs": 2}},
+        {
+            "method": "turn/completed",
+            "params": {**ids, "turn": {**turn, "status": "completed"}},
+        },
+    )
+
+
+def _transcript(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the kinds of the transcript's entries, without those about tokens."""
+    kinds: list[str] = [
+        vars(record)["context"]["entry_type"]
+        for record in caplog.records
+        if vars(record).get("event") == "transcript.entry"
+    ]
+    return [each for each in kinds if each != "token_usage"]

@@ -91,6 +91,7 @@ class PromptRun:
         self._server: ServerHandle | None = None
         self._thread_id: str | None = None
         self._is_begun = False
+        self._is_followed = asyncio.Event()
 
     async def run(self, servers: Servers) -> Outcome:
         """Evaluate the prompt.
@@ -169,15 +170,7 @@ class PromptRun:
 
     async def _turn(self, thread: AsyncThread, text: str) -> str:
         self._worker.post(partial(self._transcript.user, text))
-        async with self._limited():
-            turn = await thread.start_turn(
-                self._input(text),
-                idle_timeout=self._config.turn_idle_timeout_s,
-                **self._turn_options(),
-            )
-        if self._spec.on_turn is not None:
-            self._worker.post(partial(self._spec.on_turn, RunningTurn(self._loop, turn)))
-        await turn.tap(self._on_event)
+        turn = await self._start(thread, text)
         ending = _Ending()
         ended = self._tasks.spawn(ending.follow(turn), "turn")
         futures: set[asyncio.Future[JsonValue]] = {ended, self._halted}
@@ -201,6 +194,23 @@ class PromptRun:
         if ending.failure is not None:
             raise ending.failure
         return ending.text
+
+    async def _start(self, thread: AsyncThread, text: str) -> AsyncTurn:
+        """Start a turn, and deliver its events from the first one on."""
+        self._is_followed.clear()
+        try:
+            async with self._limited():
+                turn = await thread.start_turn(
+                    self._input(text),
+                    idle_timeout=self._config.turn_idle_timeout_s,
+                    **self._turn_options(),
+                )
+            if self._spec.on_turn is not None:
+                self._worker.post(partial(self._spec.on_turn, RunningTurn(self._loop, turn)))
+            await turn.tap(self._on_event)
+        finally:
+            self._is_followed.set()
+        return turn
 
     def _input(self, text: str) -> list[UserInput]:
         """Return the text, and in the first turn the skills that the server cannot find."""
@@ -282,6 +292,8 @@ class PromptRun:
             self._spec.on_event(event)
 
     async def _serve(self, params: DynamicToolCallParams) -> DynamicToolCallResponse:
+        # The call may arrive together with the response that starts its turn.
+        await self._is_followed.wait()
         self._worker.post(partial(self._transcript.call, params))
         response = await self._worker.run(partial(self._bridge.call, params))
         self._worker.post(partial(self._transcript.answer, params, response))

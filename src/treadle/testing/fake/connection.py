@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from treadle.protocol.base import JsonValue
@@ -48,12 +48,20 @@ class FakeConnection:
         await self.send({"method": method, "params": params})
 
     async def ask(
-        self, method: str, params: JsonValue, *, id_: str | int | None = None
+        self,
+        method: str,
+        params: JsonValue,
+        *,
+        id_: str | int | None = None,
+        after: Sequence[JsonValue] = (),
     ) -> JsonValue:
-        """Send a server request and return the answer: a document with a `result` or an `error`."""
+        """Send a server request and return the answer: a document with a `result` or an `error`.
+
+        The documents `after` which it follows are sent with it, so that they arrive together.
+        """
         id_ = self.new_id("ask") if id_ is None else id_
         future = self._pending[id_] = asyncio.get_running_loop().create_future()
-        await self.send({"id": id_, "method": method, "params": params})
+        await self.send(*after, {"id": id_, "method": method, "params": params})
         return await future
 
     async def hang_up(self) -> None:
