@@ -143,4 +143,5 @@ RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "timeline": ("thread/timeline/list",),
     "turn": ("turn/interrupt", "turn/settings/update", "turn/start", "turn/steer"),
+    "windows_sandbox": ("windowsSandbox/readiness", "windowsSandbox/setupStart"),
 }
