@@ -14,6 +14,7 @@ import logging
 import os
 import queue
 import threading
+from collections import deque
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, TypeAlias
@@ -36,6 +37,8 @@ _LEVELS: Final = {
 }
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 MAX_WAITING: Final = 1000
+MAX_RECENT: Final = 1000
+MAX_RECENT_CHARS: Final = 2048
 FLUSH_SECONDS: Final = 0.3
 STDERR: Final = 2
 
@@ -52,6 +55,14 @@ def configure(environ: Mapping[str, str] = os.environ) -> None:
     root.setLevel(default)
     for module, level in by_module.items():
         logging.getLogger(module).setLevel(level)
+
+
+def recent_lines() -> list[str]:
+    """Return the latest lines that this process has logged, the oldest first."""
+    handlers = logging.getLogger("treadle").handlers
+    # Copied at once: other threads log meanwhile.
+    recent = [list(each.recent) for each in handlers if isinstance(each, _StderrHandler)]
+    return recent[0] if recent else []
 
 
 def parse_levels(text: str) -> tuple[int, dict[str, int]]:
@@ -119,6 +130,7 @@ class _StderrHandler(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
+        self.recent: deque[str] = deque(maxlen=MAX_RECENT)
         self._waiting: queue.SimpleQueue[str | threading.Event] = queue.SimpleQueue()
         self._dropped = 0
         self._thread: threading.Thread | None = None
@@ -129,6 +141,7 @@ class _StderrHandler(logging.Handler):
             self._dropped += 1
             return
         line = self.format(record)
+        self.recent.append(line[:MAX_RECENT_CHARS])
         if self._dropped:
             line, self._dropped = f"{line}\n... {self._dropped} lines were dropped", 0
         self._waiting.put(line)

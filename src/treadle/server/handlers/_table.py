@@ -38,6 +38,7 @@ RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
     "config_write": ("config/batchWrite", "config/value/write"),
     "elicitation": ("thread/decrement_elicitation", "thread/increment_elicitation"),
     "feature": ("mock/experimentalMethod",),
+    "feedback": ("feedback/save", "feedback/upload"),
     "fs": (
         "fs/copy",
         "fs/createDirectory",
