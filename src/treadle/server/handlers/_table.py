@@ -37,6 +37,12 @@ RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "config_write": ("config/batchWrite", "config/value/write"),
     "elicitation": ("thread/decrement_elicitation", "thread/increment_elicitation"),
+    "external_agent": (
+        "externalAgentConfig/detect",
+        "externalAgentConfig/import",
+        "externalAgentConfig/import/readHistories",
+        "externalAgentConfig/import/recordHistory",
+    ),
     "feature": ("mock/experimentalMethod",),
     "feedback": ("feedback/save", "feedback/upload"),
     "fs": (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -50,8 +51,28 @@ def read_unlinked(path: Path, limit: int) -> bytes:
     return data
 
 
-def replace_unlinked(path: Path, content: bytes) -> None:
+def make_unlinked_folders(path: str) -> None:
+    """Create a folder and those above it, unless they exist.
+
+    Raises:
+        OSError: one cannot be created, or is a link.
+    """
+    folder = os.open("/", _FOLDER)
+    try:
+        for name in filter(None, path.split("/")):
+            with suppress(FileExistsError):
+                os.mkdir(name, dir_fd=folder)
+            below = os.open(name, _FOLDER, dir_fd=folder)
+            os.close(folder)
+            folder = below
+    finally:
+        os.close(folder)
+
+
+def replace_unlinked(path: Path, content: bytes, mode: int = 0o600) -> None:
     """Replace a file as a whole, in the folder that its path names.
+
+    The umask of the process applies to the mode.
 
     Raises:
         OSError: it cannot be written, or its path has a link by now.
@@ -61,7 +82,7 @@ def replace_unlinked(path: Path, content: bytes) -> None:
     beside = f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        descriptor = os.open(beside, flags, 0o600, dir_fd=folder)
+        descriptor = os.open(beside, flags, mode, dir_fd=folder)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
