@@ -19,10 +19,10 @@ async def test_the_methods_without_a_handler_are_those_not_in_the_table() -> Non
         assert set(server.unbuilt_methods()) == known - built
 
 
-@pytest.mark.parametrize("method", ["thread/realtime/listVoices", "thread/realtime/stop"])
+@pytest.mark.parametrize("method", ["project/delete", "threadSection/delete"])
 async def test_a_method_without_a_handler_is_refused_as_such(method: str) -> None:
     """Params are checked first: a client learns of its mistakes before the method exists."""
-    params = {"threadId": "t", "target": {"type": "uncommittedChanges"}}
+    params = {"projectId": "p", "sectionId": "s"}
     async with local_server() as server, attached(server) as peer:
         await peer.initialize(experimentalApi=True)
         assert await peer.request(method, params) == {

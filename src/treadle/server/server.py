@@ -44,6 +44,7 @@ from treadle.transport.base import Listener, Transport
 if TYPE_CHECKING:
     from treadle.engine.thread import LoadedThread
     from treadle.server.files.watch import Watcher
+    from treadle.server.realtime.conversations import RealtimeConversations
     from treadle.server.sources.skills import ConfiguredSkills
     from treadle.server.sources.skills_watch import SkillsWatch
 
@@ -124,6 +125,13 @@ class Server:
         from treadle.server.sources.skills import ConfiguredSkills
 
         return ConfiguredSkills(self.configuration)
+
+    @cached_property
+    def realtime(self) -> RealtimeConversations:
+        """The realtime conversations of threads."""
+        from treadle.server.realtime.conversations import RealtimeConversations
+
+        return RealtimeConversations(self.configuration)
 
     def publish_skills_changed(self) -> None:
         """Notify all clients that there are other skills now."""

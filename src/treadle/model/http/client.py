@@ -275,6 +275,14 @@ class ProviderEndpoint:
             error.__cause__ = error.__context__ = None
             raise
 
+    async def headers(self) -> dict[str, str]:
+        """Return the headers with which the provider accepts a connection.
+
+        Raises:
+            ModelError: there is no key.
+        """
+        return await self._headers({})
+
     async def _headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         config = self.config
         # A compressed stream would be delayed in the compressor.

@@ -92,6 +92,14 @@ RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
         "thread/queue/start",
         "thread/queue/update",
     ),
+    "realtime": (
+        "thread/realtime/appendAudio",
+        "thread/realtime/appendSpeech",
+        "thread/realtime/appendText",
+        "thread/realtime/listVoices",
+        "thread/realtime/start",
+        "thread/realtime/stop",
+    ),
     "refused": (
         "account/bedrock/discover",
         "account/bedrock/setup",
