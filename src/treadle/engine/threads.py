@@ -27,6 +27,7 @@ from treadle.protocol.thread import Thread as ThreadSnapshot
 from treadle.protocol.thread_manage import ThreadClosedNotification
 from treadle.protocol.turn import Turn as TurnSnapshot
 from treadle.store.journal import Event, Journal, StoreError
+from treadle.store.organization.placement import NOWHERE
 from treadle.store.store import Store
 from treadle.store.stored_thread import StoredThread, ThreadMeta, thread_snapshot
 from treadle.support.files.descriptors import descriptor_limit
@@ -364,8 +365,21 @@ class Threads:
         """Return a thread as clients see it, loaded or not."""
         thread = self._loaded.get(meta.id)
         if thread is not None:
-            return thread.snapshot(turns)
-        return thread_snapshot(meta, NotLoadedThreadStatus(), turns or [])
+            return self.placed(thread.snapshot(turns))
+        placement = self.store.placement(meta.id)
+        return thread_snapshot(meta, NotLoadedThreadStatus(), turns or [], placement)
+
+    def placed(self, snapshot: ThreadSnapshot) -> ThreadSnapshot:
+        """Return a snapshot with the section and the project of its thread."""
+        placement = self.store.placement(snapshot.id)
+        if placement is NOWHERE:
+            return snapshot
+        return msgspec.structs.replace(
+            snapshot,
+            section=placement.section,
+            section_entered_at=placement.entered_at,
+            project_id=placement.project_id or snapshot.project_id,
+        )
 
     def install(self, journal: Journal, loaded: LoadedState) -> LoadedThread:
         """Create a thread in memory; it replaces one with the same id."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -16,6 +16,7 @@ from treadle.store.index.names import append_name
 from treadle.store.journal import Journal, StorageFailed, ThreadExists, ThreadNotFound
 from treadle.store.lease import Lease
 from treadle.store.memory import MemoryJournal
+from treadle.store.organization.placement import NOWHERE, Placement
 from treadle.store.records import MetadataChanged
 from treadle.store.rollout.format import decode_line, from_meta, session_meta
 from treadle.store.rollout.journal import (
@@ -47,6 +48,7 @@ from treadle.support.files.descriptors import is_shortage
 if TYPE_CHECKING:
     from treadle.store.index.catalog import Catalog
     from treadle.store.index.index import Row
+    from treadle.store.organization.organization import Organization
 
 # Deltas have numbers too, but are not stored: clients may have seen numbers above the last one on
 # disk. No number may be used twice, so a new writer continues well above.
@@ -77,6 +79,33 @@ class Store:
             if self._opened is None:
                 self._opened = Catalog(self.home, self._clock)
             return self._opened
+
+    @cached_property
+    def organization(self) -> Organization:
+        """The sections, projects and attachments of the threads; for worker threads."""
+        from treadle.store.organization.organization import Organization  # imports SQLite
+
+        return Organization(self.home)
+
+    def placement(self, thread_id: str) -> Placement:
+        """Return the section and the project of a thread, as of the last refresh."""
+        organization: Organization | None = vars(self).get("organization")
+        return NOWHERE if organization is None else organization.placement(thread_id)
+
+    async def refresh_placements(self) -> None:
+        """Read the sections and projects of threads if another server may have changed them.
+
+        Raises:
+            StoreError: they cannot be read.
+        """
+        if "organization" in vars(self) and self.organization.is_current:
+            return
+        if (self.home / "organization.sqlite").exists():
+            await self.run(self._refresh_organization)
+
+    def _refresh_organization(self) -> None:
+        # The first access imports SQLite, which belongs in a worker thread too.
+        self.organization.refresh()
 
     def create(self, meta: ThreadMeta, *, ephemeral: bool = False) -> Journal:
         """Create a thread; unless ephemeral, it has a file, which `Journal.sync` puts on disk.

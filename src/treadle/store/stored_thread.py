@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias
 
 from msgspec import UNSET, Struct, field
@@ -17,6 +18,7 @@ from treadle.protocol.thread import Thread, ThreadHistoryMode
 from treadle.protocol.tool import DynamicToolSpec
 from treadle.protocol.turn import Turn
 from treadle.protocol.usage import ThreadTokenUsage
+from treadle.store.organization.placement import NOWHERE, Placement
 from treadle.store.records import (
     ClientMessage,
     Granted,
@@ -69,7 +71,9 @@ class ThreadMeta(Struct, frozen=True, kw_only=True):
     extra: dict[str, JsonValue] | None = None
 
 
-def thread_snapshot(meta: ThreadMeta, status: ThreadStatus, turns: list[Turn]) -> Thread:
+def thread_snapshot(
+    meta: ThreadMeta, status: ThreadStatus, turns: list[Turn], placement: Placement = NOWHERE
+) -> Thread:
     """Convert stored metadata to the protocol's thread."""
     return Thread(
         id=meta.id,
@@ -93,7 +97,9 @@ def thread_snapshot(meta: ThreadMeta, status: ThreadStatus, turns: list[Turn]) -
         preview=meta.preview[:MAX_PREVIEW_CHARACTERS],
         path=meta.path,
         ephemeral=meta.ephemeral,
-        project_id=meta.project_id,
+        project_id=placement.project_id or meta.project_id,
+        section=placement.section,
+        section_entered_at=placement.entered_at,
         agent_nickname=meta.agent_nickname,
         agent_role=meta.agent_role,
         history_mode=meta.history_mode,
@@ -187,6 +193,9 @@ class ThreadQuery(Struct, frozen=True, kw_only=True):
     parent_thread_id: str | None = None
     ancestor_thread_id: str | None = None
     excluded_thread_ids: list[str] | None = None
+    # Only these threads, or none of those.
+    only_ids: Sequence[str] | None = None
+    except_ids: Sequence[str] | None = None
     # Use the index as it is, without checking the files.
     use_state_db_only: bool = False
 

@@ -167,7 +167,7 @@ async def test_an_empty_metadata_update_is_rejected(stage: Stage) -> None:
     assert await refusal() == "thread metadata update must include at least one field"
     assert await refusal(gitInfo={}) == "gitInfo must include at least one field"
     assert await refusal(gitInfo={"sha": " "}) == "gitInfo.sha must not be empty"
-    assert await refusal(projectId="p") == "this server has no projects"
+    assert await refusal(projectId="p") == "project not found: p"
 
 
 async def test_a_refused_archive_leaves_an_ephemeral_thread_as_it_is(stage: Stage) -> None:

@@ -20,6 +20,12 @@ RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
         "account/workspaceMessages/read",
         "getAuthStatus",
     ),
+    "attachment": (
+        "thread/attachment/add",
+        "thread/attachment/list",
+        "thread/attachment/remove",
+        "thread/attachmentOwner/list",
+    ),
     "collaboration": ("collaborationMode/list",),
     "command": (
         "command/exec",
@@ -84,6 +90,15 @@ RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
     "model": ("model/list",),
     "model_provider": ("modelProvider/config/write", "modelProvider/list"),
     "process": ("process/kill", "process/resizePty", "process/spawn", "process/writeStdin"),
+    "project": (
+        "project/create",
+        "project/delete",
+        "project/import",
+        "project/list",
+        "project/move",
+        "project/read",
+        "project/update",
+    ),
     "queue": (
         "thread/queue/add",
         "thread/queue/delete",
@@ -114,9 +129,17 @@ RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
         "remoteControl/status/read",
         "rollout/compress",
         "thread/prediction/request",
+        "thread/readState/update",
     ),
     "review": ("review/start", "thread/approveGuardianDeniedAction"),
     "sample": ("thread/sample", "thread/sample/cancel"),
+    "section": (
+        "thread/section/move",
+        "threadSection/create",
+        "threadSection/delete",
+        "threadSection/list",
+        "threadSection/update",
+    ),
     "settings": ("thread/revert", "thread/rollback", "thread/settings/update"),
     "skill": ("skills/config/write", "skills/extraRoots/set", "skills/list"),
     "system": (

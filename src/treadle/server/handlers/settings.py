@@ -71,7 +71,7 @@ async def thread_rollback(
         raise InvalidInput("numTurns", "numTurns must be >= 1")
     turns = await threads.stored.roll_back(thread, num_turns=params.num_turns)
     ctx.after_reply(partial(thread.usage.publish, thread.id, turns[-1].id if turns else ""))
-    return ThreadRollbackResponse(thread.snapshot(turns))
+    return ThreadRollbackResponse(threads.placed(thread.snapshot(turns)))
 
 
 @router.request(THREAD_REVERT)
@@ -83,4 +83,5 @@ async def thread_revert(
     thread = threads.get(params.thread_id)
     turns = await threads.stored.roll_back(thread, before_turn_id=params.before_turn_id)
     turns_cursor, items_cursor = backwards_cursors(turns)
-    return ThreadRevertResponse(thread.snapshot(), items_cursor, turns_cursor)
+    snapshot = threads.placed(thread.snapshot())
+    return ThreadRevertResponse(snapshot, items_cursor, turns_cursor)

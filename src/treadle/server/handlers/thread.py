@@ -15,6 +15,7 @@ from treadle.engine.project.git import read_git_info
 from treadle.engine.settings import RunSettings
 from treadle.engine.stored.forking import fork, start_from
 from treadle.engine.thread import LoadedThread
+from treadle.engine.threads import Threads
 from treadle.engine.tools.dynamic import check_tools, replace_tools
 from treadle.jsonrpc.errors import InvalidRequest
 from treadle.protocol import notifications as n
@@ -39,6 +40,7 @@ from treadle.protocol.turn import Turn
 from treadle.server.handlers.config import send_warnings
 from treadle.server.handlers.history import backwards_cursors, turns_page
 from treadle.server.handshake import PROTOCOL_VERSION, describe
+from treadle.server.organizing import check_project, inherit_project, join_project
 from treadle.server.session import ClientSession
 from treadle.server.thread_settings import names_permissions, start_settings, stored_settings
 from treadle.store.stored_thread import StoredThread, ThreadMeta
@@ -53,6 +55,8 @@ async def thread_start(
     """Start a thread and subscribe the client to it."""
     server = ctx.session.server
     workers = ctx.session.file_workers
+    if params.project_id is not None:
+        await check_project(server, params.project_id, is_ephemeral=bool(params.ephemeral))
     settings, effective = await workers.run(start_settings, server.configuration, params)
     send_warnings(ctx.session, effective)
     thread = server.threads.start(
@@ -63,8 +67,10 @@ async def thread_start(
         metadata=params.metadata,
     )
     await thread_stored(server.threads, thread)
+    if params.project_id is not None:
+        await join_project(server, thread, params.project_id)
     ctx.after_reply(partial(introduce, ctx.session, thread))
-    return _session(thread, ThreadStartResponse, [])
+    return _session(server.threads, thread, ThreadStartResponse, [])
 
 
 @router.request(THREAD_RESUME)
@@ -81,11 +87,12 @@ async def thread_resume(
         # Several clients may resume one thread at once: the first one loads it.
         async with threads.opening(thread_id):
             thread, turns = await _joined(ctx.session, thread_id, params)
+    await threads.store.refresh_placements()
     # No await from here on: the next event must reach the joining client. A client that names the
     # last event it saw receives the later ones; for others the answer holds the history.
     ctx.after_reply(partial(_join, ctx.session, thread, params.after_seq))
     wants_turns = not params.exclude_turns and params.after_seq is None
-    answer = _session(thread, ThreadResumeResponse, turns if wants_turns else [])
+    answer = _session(threads, thread, ThreadResumeResponse, turns if wants_turns else [])
     turns_cursor, items_cursor = backwards_cursors(turns)
     first = params.initial_turns_page
     return msgspec.structs.replace(
@@ -197,8 +204,11 @@ async def thread_fork(ctx: Context[ClientSession], params: ThreadForkParams) -> 
         before_turn_id=params.before_turn_id,
     )
     await thread_stored(server.threads, thread)
+    await inherit_project(server, source.meta.id, thread)
     ctx.after_reply(partial(introduce, ctx.session, thread))
-    return _session(thread, ThreadForkResponse, [] if params.exclude_turns else turns)
+    return _session(
+        server.threads, thread, ThreadForkResponse, [] if params.exclude_turns else turns
+    )
 
 
 def _describe(
@@ -272,7 +282,7 @@ def _check_archived(stored: StoredThread) -> None:
 S = TypeVar("S", ThreadStartResponse, ThreadResumeResponse, ThreadForkResponse)
 
 
-def _session(thread: LoadedThread, kind: type[S], turns: list[Turn]) -> S:
+def _session(threads: Threads, thread: LoadedThread, kind: type[S], turns: list[Turn]) -> S:
     """Return the thread and its settings."""
     settings: RunSettings = thread.settings
     return kind(
@@ -283,7 +293,7 @@ def _session(thread: LoadedThread, kind: type[S], turns: list[Turn]) -> S:
         model_provider=settings.model_provider,
         sandbox=settings.sandbox,
         active_permission_profile=settings.permission_profile,
-        thread=thread.snapshot(turns),
+        thread=threads.placed(thread.snapshot(turns)),
         instruction_sources=thread.context.project_docs().sources,
         reasoning_effort=settings.effort,
         runtime_workspace_roots=[settings.cwd],

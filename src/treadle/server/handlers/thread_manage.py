@@ -57,6 +57,13 @@ from treadle.protocol.thread_manage import (
     ThreadUnsubscribeResponse,
 )
 from treadle.server.errors import unknown_thread
+from treadle.server.organizing import (
+    assign_project,
+    check_project,
+    chosen_threads,
+    forget_thread,
+    page_of_section,
+)
 from treadle.server.paging.keyset import page_of
 from treadle.server.query_limits import MAX_ITEMS, check_alternatives, check_count, check_term
 from treadle.server.session import ClientSession
@@ -71,9 +78,10 @@ router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 async def thread_read(ctx: Context[ClientSession], params: ThreadReadParams) -> ThreadReadResponse:
     """Read a thread without loading it."""
     threads = ctx.session.server.threads
+    await threads.store.refresh_placements()
     loaded = threads.find(params.thread_id)
     if loaded is not None and not params.include_turns:
-        return ThreadReadResponse(loaded.snapshot([]))
+        return ThreadReadResponse(threads.placed(loaded.snapshot([])))
     try:
         if not params.include_turns:
             return ThreadReadResponse(
@@ -91,13 +99,15 @@ async def thread_list(ctx: Context[ClientSession], params: ThreadListParams) -> 
     threads = ctx.session.server.threads
     cwd = [params.cwd] if isinstance(params.cwd, str) else params.cwd
     _check_query(params, cwd)
+    await threads.store.refresh_placements()
     key = params.sort_key or "created_at"
+    chosen = await chosen_threads(threads.store, params)
     query = ThreadQuery(
         cursor=params.cursor,
         limit=params.limit,
-        # Without sections, all threads have the same position.
+        # The order of a section replaces it.
         sort_key=key if key != "section_position" else "recency_at",
-        sort_direction=params.sort_direction or "desc",
+        sort_direction=params.sort_direction or ("asc" if key == "section_position" else "desc"),
         archived=bool(params.archived),
         cwd=cwd,
         model_providers=params.model_providers,
@@ -107,9 +117,14 @@ async def thread_list(ctx: Context[ClientSession], params: ThreadListParams) -> 
         parent_thread_id=params.parent_thread_id,
         ancestor_thread_id=params.ancestor_thread_id,
         excluded_thread_ids=params.excluded_thread_ids,
+        only_ids=chosen.only,
+        except_ids=chosen.none_of,
         use_state_db_only=params.use_state_db_only,
     )
-    page = await threads.store.run(partial(threads.store.list, query))
+    if key == "section_position":
+        page = await threads.store.run(partial(page_of_section, threads.store, query))
+    else:
+        page = await threads.store.run(partial(threads.store.list, query))
     return ThreadListResponse(
         data=[threads.snapshot(meta) for meta in page.data],
         backwards_cursor=page.backwards_cursor,
@@ -163,17 +178,24 @@ async def thread_name_set(
 async def thread_metadata_update(
     ctx: Context[ClientSession], params: ThreadMetadataUpdateParams
 ) -> ThreadMetadataUpdateResponse:
-    """Change the stored repository information of a thread."""
-    threads = ctx.session.server.threads
-    if params.project_id is not None:
-        raise InvalidRequest("this server has no projects", kind="unsupported", path="projectId")
+    """Change the repository information of a thread, and its project."""
+    server = ctx.session.server
+    threads = server.threads
     if params.daybreak_enabled is not None:
         reason = "this server cannot change daybreakEnabled"
         raise InvalidRequest(reason, kind="unsupported", path="daybreakEnabled")
-    if params.git_info is None:
+    if params.git_info is None and params.project_id is None:
         raise InvalidInput("gitInfo", "thread metadata update must include at least one field")
+    await threads.store.refresh_placements()
     loaded = threads.find(params.thread_id)
     meta = loaded.meta if loaded else await threads.stored.read_meta(params.thread_id)
+    if params.project_id is not None:
+        is_ephemeral = loaded is not None and loaded.meta.ephemeral
+        await check_project(server, params.project_id or None, is_ephemeral=is_ephemeral)
+        published = await assign_project(server, [params.thread_id], params.project_id or None)
+        ctx.after_reply(published)
+    if params.git_info is None:
+        return ThreadMetadataUpdateResponse(threads.snapshot(meta))
     git_info = _apply_patch(meta.git_info, params.git_info)
     if loaded is None:
         update = partial(threads.store.update_git_info, params.thread_id, git_info)
@@ -245,6 +267,7 @@ async def thread_delete(
         await _unload(ctx, params.thread_id)
         if loaded is None or not loaded.meta.ephemeral:
             await threads.store.run(partial(threads.store.delete, params.thread_id))
+            await forget_thread(threads.store, params.thread_id)
     await threads.services.file_workers.run(remove_outputs, threads.services.home, params.thread_id)
     notification = ThreadDeletedNotification(params.thread_id)
     ctx.after_reply(partial(threads.services.broadcast, n.THREAD_DELETED, notification))

@@ -5,6 +5,7 @@ Everything in it comes from the rollout files; `scanner` keeps the two in step.
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -271,6 +272,10 @@ def _filters(query: ThreadQuery) -> Iterator[tuple[str, Sequence[object]]]:
     if query.excluded_thread_ids:
         condition, values = _one_of("id", query.excluded_thread_ids)
         yield f"not {condition}", values
+    if query.only_ids is not None:
+        yield "id in (select value from json_each(?))", [json.dumps(list(query.only_ids))]
+    if query.except_ids:
+        yield "id not in (select value from json_each(?))", [json.dumps(list(query.except_ids))]
     if query.search_term:
         yield _in_title(query.search_term)
     if query.mentions:
