@@ -6,8 +6,6 @@ import json
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from tests.harness.golden import Golden
 from tests.harness.peer import Peer
 from tests.harness.placeholders import placeholders
@@ -175,64 +173,6 @@ class TestRequirements:
             "allowedSandboxModes": ["read-only"],
             "featureRequirements": {"apps": False},
         }
-
-
-def feature(name: str, *, enabled: bool) -> JsonValue:
-    return {
-        "name": name,
-        "stage": "underDevelopment",
-        "displayName": None,
-        "description": None,
-        "announcement": None,
-        "enabled": enabled,
-        "defaultEnabled": False,
-    }
-
-
-class TestFeatures:
-    async def test_the_list_holds_the_switches_and_what_the_file_sets(self, home: Path) -> None:
-        text = "[features]\nplugins = true\nmine = true\nnetwork_proxy = { x = 1 }"
-        async with serving(configuration(home, text)) as peer:
-            answer = await result(peer, "experimentalFeature/list", {})
-
-        assert answer == {
-            "data": [
-                feature("apps", enabled=False),
-                feature("mine", enabled=True),
-                feature("plugins", enabled=True),
-            ],
-            "nextCursor": None,
-        }
-
-    async def test_a_feature_is_switched_until_the_server_ends(self, home: Path) -> None:
-        """Upstream 0.163: an unknown switch is omitted from the answer, without an error."""
-        async with serving(configuration(home)) as peer:
-            params = {"enablement": {"apps": True, "nope": True}}
-            answer = await result(peer, "experimentalFeature/enablement/set", params)
-            page = await result(peer, "experimentalFeature/list", {"limit": 1})
-
-        assert answer == {"enablement": {"apps": True}}
-        assert page == {"data": [feature("apps", enabled=True)], "nextCursor": "1"}
-
-    async def test_the_file_overrides_the_switch(self, home: Path) -> None:
-        async with serving(configuration(home, "[features]\napps = false")) as peer:
-            params = {"enablement": {"apps": True}}
-            await result(peer, "experimentalFeature/enablement/set", params)
-            page = await result(peer, "experimentalFeature/list", {"limit": 1})
-
-        assert page["data"] == [feature("apps", enabled=False)]
-
-    @pytest.mark.parametrize(
-        ("cursor", "message"),
-        [("zz", "invalid cursor: zz"), ("9", "cursor 9 exceeds total feature flags 2")],
-    )
-    async def test_an_invalid_cursor_is_refused(
-        self, home: Path, cursor: str, message: str
-    ) -> None:
-        async with serving(configuration(home)) as peer:
-            error = await refusal(peer, "experimentalFeature/list", {"cursor": cursor})
-
-        assert (error["code"], error["message"]) == (-32600, message)
 
 
 async def test_permission_profiles_are_the_built_in_and_the_configured(home: Path) -> None:

@@ -137,7 +137,7 @@ async def test_an_unexpected_exception_of_a_tool_is_reported_to_the_model(
     threads: Threads, models: OneModel
 ) -> None:
     thread = begin(threads)
-    thread.tools = ToolRegistry([Explosive()])
+    thread.tools = ToolRegistry(lambda: [Explosive()])
     heard: list[object] = []
 
     def script(request: ModelRequest) -> Response:

@@ -231,8 +231,9 @@ class Stage:
         self.home = home
         self.model = model
         self.workspace = home.parent / "workspace"
+        self.system = home.parent / "system"
         self._clients = clients
-        self.server = Server(sandbox=SANDBOX, configuration=Configuration(home))
+        self.server = self._new_server()
 
     async def client(self, **capabilities: JsonValue) -> Client:
         """Connect another client and complete its handshake."""
@@ -247,7 +248,16 @@ class Stage:
     async def restart(self) -> None:
         """End the server and start another one on the same home."""
         await self.close()
-        self.server = Server(sandbox=SANDBOX, configuration=Configuration(self.home))
+        self.server = self._new_server()
+
+    def _new_server(self) -> Server:
+        configuration = Configuration(self.home, system=self.system)
+        return Server(sandbox=SANDBOX, configuration=configuration)
+
+    def require(self, text: str) -> None:
+        """Replace the administrator's requirements; they apply from now on."""
+        self.system.mkdir(exist_ok=True)
+        (self.system / "requirements.toml").write_text(text, "utf-8")
 
     def configure(self, more: str = "", *, retries: int = 0) -> None:
         """Replace the configuration; it applies from now on."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from treadle.config.file import MAX_CONFIG_BYTES, ConfigError
 from treadle.config.layers import Layer
 from treadle.config.project import Trust
-from treadle.config.settings import ConfigValues, Table
+from treadle.config.settings import ConfigValues, Table, older_switches
+from treadle.engine.features import resolve
 from treadle.model.provider import ProviderConfig
 from treadle.protocol.base import JsonValue
 from treadle.protocol.config import SandboxWorkspaceWrite
@@ -60,8 +61,8 @@ class EffectiveConfig(ConfigValues, frozen=True, kw_only=True):
 
     @property
     def switches(self) -> dict[str, bool]:
-        """The features whose value is a boolean."""
-        return {name: on for name, on in self.features.items() if isinstance(on, bool)}
+        """The features that the configuration sets, under their current names."""
+        return {**older_switches(self.as_set), **resolve(self.features)}
 
     def base_instructions(self) -> str | None:
         """Return the configured base instructions, which replace the model's own.

@@ -9,6 +9,7 @@ import msgspec
 
 from treadle.config.file import ConfigError
 from treadle.config.settings import Table
+from treadle.engine.features import canonical, is_on, resolve, switched
 from treadle.protocol.base import JsonValue
 from treadle.protocol.explain import explain
 from treadle.protocol.network import NetworkRequirements
@@ -75,7 +76,9 @@ def keep_to(
     requirements: ConfigRequirements | None, table: Table, defaults: Mapping[str, JsonValue]
 ) -> list[Replaced]:
     """Replace each disallowed value in the merged table with the first allowed one."""
-    replaced: list[Replaced] = []
+    replaced = _pin_features(requirements, table)
+    _search_as_older_flags(table)
+    _limit_default_search(requirements, table)
     for key in _KEPT:
         allowed = _disallowed(requirements, key, table.get(key, defaults.get(key)))
         if allowed:
@@ -83,6 +86,52 @@ def keep_to(
                 replaced.append(Replaced(key, _word(table[key]), allowed[0]))
             table[key] = allowed[0]
     return replaced
+
+
+def pinned_features(requirements: ConfigRequirements | None) -> dict[str, bool]:
+    """Return the features that the administrator pins, under their current names."""
+    pinned = requirements.feature_requirements if requirements is not None else None
+    return {canonical(name): value for name, value in (pinned or {}).items()}
+
+
+def _pin_features(requirements: ConfigRequirements | None, table: Table) -> list[Replaced]:
+    """Set pinned features in the merged table; return those that had another value."""
+    replaced: list[Replaced] = []
+    pinned = pinned_features(requirements)
+    features = table.setdefault("features", {}) if pinned else None
+    if not isinstance(features, dict):
+        return replaced
+    for name, value in features.items():
+        wanted = pinned.get(canonical(name))
+        if wanted is not None and is_on(value) != wanted:
+            replaced.append(Replaced(f"features.{name}", _flag(value), _flag(wanted)))
+            features[name] = switched(value, to=wanted)
+    for name, wanted in pinned.items():
+        features.setdefault(name, wanted)
+    return replaced
+
+
+def _flag(value: JsonValue) -> str:
+    return str(is_on(value)).lower()
+
+
+def _search_as_older_flags(table: Table) -> None:
+    """Set the mode of web searches from the flags that older releases had for it."""
+    features = table.get("features")
+    if table.get("web_search") is not None or not isinstance(features, dict):
+        return
+    switches = resolve(features)
+    if switches.get("web_search_cached"):
+        table["web_search"] = "cached"
+    elif switches.get("web_search_request"):
+        table["web_search"] = "live"
+
+
+def _limit_default_search(requirements: ConfigRequirements | None, table: Table) -> None:
+    """Set the mode of web searches if it is not set, and the default may not be allowed."""
+    allowed = _allowed(requirements, "allowed_web_search_modes") if requirements else ()
+    if allowed and table.get("web_search") is None:
+        table["web_search"] = "cached" if "cached" in allowed else allowed[0]
 
 
 def refuse_disallowed(

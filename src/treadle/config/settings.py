@@ -13,6 +13,7 @@ import msgspec
 from msgspec import field
 
 from treadle.config.file import ConfigError
+from treadle.engine.features import DEFAULTS, KNOWN, canonical, is_on
 from treadle.model.provider import ProviderConfig
 from treadle.protocol.base import Int64, JsonValue, UInt16, UInt64
 from treadle.protocol.config import (
@@ -224,6 +225,7 @@ def unknown_keys(table: Mapping[str, JsonValue]) -> list[str]:
     unknown += _unknown_in("sandbox_workspace_write", sandbox, _KNOWN_OF_SANDBOX)
     own = table.get("sandbox")
     unknown += _unknown_in("sandbox", own, frozenset(SandboxTable.__struct_fields__))
+    unknown += _unknown_in("features", table.get("features"), KNOWN)
     limits = own.get("limits") if isinstance(own, dict) else None
     unknown += _unknown_in("sandbox.limits", limits, frozenset(LimitsTable.__struct_fields__))
     return sorted(unknown)
@@ -245,9 +247,32 @@ def check(table: Mapping[str, JsonValue]) -> ConfigValues:
         fault = explain(error, ConfigValues)
         path = _name_entry(table, fault.path)
         raise ConfigError(fault.message.replace(fault.path, path), key=path) from error
+    check_features(settings.features)
     if settings.sandbox is not None and settings.sandbox.limits is not None:
         settings.sandbox.limits.read()
     return settings
+
+
+def check_features(table: Table) -> None:
+    """Check the values of the flags that this server honours.
+
+    Raises:
+        ConfigError: a value is not a boolean.
+    """
+    for name, value in table.items():
+        if canonical(name) in DEFAULTS and is_on(value) is None:
+            kind = type(value).__name__
+            key = f"features.{name}"
+            raise ConfigError(f"invalid type at `{key}`: expected `bool`, got `{kind}`", key=key)
+
+
+def older_switches(settings: ConfigValues) -> dict[str, bool]:
+    """Return the features that keys of older releases set."""
+    older = {
+        "unified_exec": settings.experimental_use_unified_exec_tool,
+        "view_image": (settings.tools or {}).get("view_image"),
+    }
+    return {name: value for name, value in older.items() if isinstance(value, bool)}
 
 
 def _name_entry(table: Mapping[str, JsonValue], path: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
+from treadle.engine.features import DEFAULTS
 from treadle.engine.terminals.shell import ShellSettings
 from treadle.protocol.base import JsonValue
 from treadle.protocol.collaboration import CollaborationMode
@@ -34,6 +35,9 @@ _PERMISSIONS: Final = (
     *("approval_policy", "approvals_reviewer", "request_deadline"),
     *("sandbox", "permission_profile", "network"),
 )
+
+
+_FAST_TIERS: Final = ("fast", "priority")
 
 
 class AgentLimits(Struct, frozen=True):
@@ -84,7 +88,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     # The deadline of server requests and the answer on expiry; null means none.
     request_deadline: AskPolicy | None = None
     agents: AgentLimits = AgentLimits()
-    # Feature flags.
+    # The feature flags that the configuration sets.
     features: Mapping[str, bool] = field(default_factory=dict)
     shell: ShellSettings = field(default_factory=ShellSettings)
     # Null: the sandbox policy decides.
@@ -126,6 +130,21 @@ class RunSettings(Struct, frozen=True, kw_only=True):
             changed["effort"] = mode.settings.reasoning_effort
         return self.chosen(**changed)
 
+    def is_enabled(self, feature: str) -> bool:
+        """Return whether a feature of the table is on."""
+        return self.features.get(feature, DEFAULTS[feature])
+
+    @property
+    def reviewer(self) -> ApprovalsReviewer:
+        """Who decides about approvals: the user, unless the guardian may."""
+        return self.approvals_reviewer if self.is_enabled("guardian_approval") else "user"
+
+    @property
+    def requested_tier(self) -> str | None:
+        """The service tier of requests to the model."""
+        is_fast = self.service_tier in _FAST_TIERS
+        return None if is_fast and not self.is_enabled("fast_mode") else self.service_tier
+
     def chosen(self, **changed: JsonValue) -> RunSettings:
         """Return these settings with the changes that a client chose."""
         settings = replace(self, **changed)
@@ -152,7 +171,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
 
     def mode(self) -> CollaborationMode:
         """Return the collaboration mode in force, or the default mode."""
-        chosen = self.collaboration_mode
+        chosen = self.collaboration_mode if self.is_enabled("collaboration_modes") else None
         settings = ModeSettings(
             model=self.model,
             developer_instructions=chosen.settings.developer_instructions if chosen else None,

@@ -377,7 +377,8 @@ class LoadedThread:
     def pursue_goal(self) -> None:
         """Start a turn that works towards the goal, if no turn is active."""
         goal = self.goals.current
-        if goal is None or self.turn is not None or self.services.tasks.is_closed:
+        is_enabled = self.settings.is_enabled("goals")
+        if goal is None or not is_enabled or self.turn is not None or self.services.tasks.is_closed:
             return
         turn = self._new_turn("regular", None)
         # The model may have set the goal.

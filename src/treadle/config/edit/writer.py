@@ -23,7 +23,9 @@ from treadle.config.file import (
 )
 from treadle.config.layers import Layer, merge
 from treadle.config.providers import read_providers
+from treadle.config.requirements import pinned_features
 from treadle.config.settings import ConfigValues, Table, check
+from treadle.engine.features import canonical, is_on
 from treadle.engine.mcp.config import BadServer, read_server
 from treadle.protocol.base import JsonValue
 from treadle.protocol.config import (
@@ -183,11 +185,11 @@ def _validate(configuration: Configuration, before: Table, after: Table) -> None
 
 
 def _check_features(configuration: Configuration, settings: ConfigValues) -> None:
-    requirements = configuration.requirements()
-    demanded = requirements and requirements.feature_requirements
-    for name, is_on in (demanded or {}).items():
-        if settings.features.get(name, is_on) != is_on:
-            word = "on" if is_on else "off"
+    pinned = pinned_features(configuration.requirements())
+    for name, value in settings.features.items():
+        wanted = pinned.get(canonical(name))
+        if wanted is not None and is_on(value) != wanted:
+            word = "on" if wanted else "off"
             message = f"`features.{name}` must stay {word} on this machine"
             raise ConfigError(message, key=f"features.{name}")
 

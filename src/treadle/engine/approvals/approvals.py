@@ -420,7 +420,7 @@ class Approvals:
         Raises:
             Denied: the guardian denied it.
         """
-        if self._thread.settings_of(turn).approvals_reviewer == "user":
+        if self._thread.settings_of(turn).reviewer == "user":
             return False
         if before is not None:
             before()

@@ -214,7 +214,7 @@ class Guardian:
             parallel_tool_calls=False,
             effort="low",
             output_schema=SCHEMA,
-            service_tier=settings.service_tier,
+            service_tier=settings.requested_tier,
             thread_id=thread.id,
             turn_id=turn.id,
             originator=thread.meta.originator or "treadle",

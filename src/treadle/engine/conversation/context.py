@@ -55,7 +55,7 @@ def describe(
 def _mode_instructions(settings: RunSettings) -> str | None:
     """Return the instructions of the collaboration mode, if the client has set one."""
     mode = settings.collaboration_mode
-    if mode is None:
+    if mode is None or not settings.is_enabled("collaboration_modes"):
         return None
     builtin = instructions.PLAN_MODE if mode.mode == "plan" else instructions.DEFAULT_MODE
     return mode.settings.developer_instructions or builtin

@@ -33,7 +33,7 @@ def request_of(
         summary=settings.summary or ("auto" if traits.supports_reasoning else None),
         verbosity=settings.verbosity if traits.supports_verbosity else None,
         output_schema=turn.output_schema,
-        service_tier=settings.service_tier,
+        service_tier=settings.requested_tier,
         thread_id=thread.id,
         turn_id=turn.id,
         originator=thread.meta.originator or "treadle",

@@ -114,7 +114,7 @@ async def approve(servers: McpServers, approvals: Approvals, use: ToolUse) -> No
         raise McpRefused(f'{NEVER} (to allow it without approval, set {key} = "approve")')
     if judgement.verdict == "allow" or is_known:
         return
-    if settings.approvals_reviewer != "user":
+    if settings.reviewer != "user":
         await _review(approvals, use)
         return
     persist = ["session", "always"] if use.mode == "auto" else []

@@ -68,7 +68,7 @@ _TARGET: Final[JsonValue] = {"type": "string", "description": "Agent id returned
 
 def agent_tools(thread: LoadedThread, agents: Agents) -> list[ToolHandler]:
     """The tools for sub-agents, if the thread may have any."""
-    is_on = thread.settings.features.get("multi_agent", True)
+    is_on = thread.settings.is_enabled("multi_agent")
     if not is_on or depth_of(thread.meta) >= thread.settings.agents.max_depth:
         return []
     kinds = (SpawnAgent, SendInput, ResumeAgent, WaitAgent, CloseAgent)

@@ -137,7 +137,7 @@ class RequestUserInput:
 
     @property
     def _asks_in_default_mode(self) -> bool:
-        return self._thread.settings.features.get(IN_DEFAULT_MODE, False)
+        return self._thread.settings.is_enabled(IN_DEFAULT_MODE)
 
 
 def _to_protocol(question: _Question) -> ToolRequestUserInputQuestion:

@@ -101,15 +101,22 @@ class ExecCommand:
         return function_tool(
             self.name,
             "Run a command. Returns its output, and a session ID if it is still running.",
-            {**self.properties, **escalation_schema(self._thread)},
+            {**self._properties(), **escalation_schema(self._thread)},
             ["cmd"],
         )
+
+    def _properties(self) -> dict[str, JsonValue]:
+        if self._thread.settings.is_enabled("unified_exec_tty"):
+            return self.properties
+        return {name: about for name, about in self.properties.items() if name != "tty"}
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """Run the command, and wait as long as the model asked for."""
         arguments = read_arguments(call, _Execute)
         thread = self._thread
         settings = thread.settings_of(turn)
+        if arguments.tty and not settings.is_enabled("unified_exec_tty"):
+            raise ToolRefused("terminals are disabled: run the command without `tty`")
         is_login = arguments.login and settings.shell.allows_login
         argv = shell_argv(arguments.cmd, shell=arguments.shell, is_login=is_login)
         request = arguments.request(call, argv, settings, is_terminal=arguments.tty)

@@ -168,7 +168,7 @@ class EscalationOptions(msgspec.Struct, kw_only=True):
             escalated=self.sandbox_permissions == "require_escalated",
             justification=self.justification,
             prefix_rule=tuple(self.prefix_rule) if self.prefix_rule else None,
-            additional=self._additional(cwd, is_on=settings.features.get(FEATURE, False)),
+            additional=self._additional(cwd, is_on=settings.is_enabled(FEATURE)),
             is_terminal=is_terminal,
         )
 
@@ -202,7 +202,7 @@ class EscalationOptions(msgspec.Struct, kw_only=True):
 
 def escalation_schema(thread: LoadedThread) -> dict[str, JsonValue]:
     """The schema of these options for the model."""
-    is_on = thread.settings.features.get(FEATURE, False)
+    is_on = thread.settings.is_enabled(FEATURE)
     return _MORE if is_on else _USUAL
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import CancelledError, current_task
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
@@ -23,6 +23,7 @@ from treadle.protocol.turn import TurnDiffUpdatedNotification
 from treadle.support.clock import Stopwatch
 
 if TYPE_CHECKING:
+    from treadle.engine.settings import RunSettings
     from treadle.engine.thread import LoadedThread
     from treadle.engine.turn import ActiveTurn
 
@@ -70,6 +71,12 @@ class _Arguments(msgspec.Struct):
     input: str
 
 
+def form_of(settings: RunSettings) -> Literal["freeform", "function"]:
+    """How patches are offered: as the model was trained, else as the features say."""
+    is_free = settings.is_enabled("apply_patch_freeform")
+    return traits_of(settings.model).apply_patch or ("freeform" if is_free else "function")
+
+
 class ApplyPatch:
     """Accepts a patch as free text or as the argument of a function."""
 
@@ -84,7 +91,7 @@ class ApplyPatch:
         """The definition that the model sees: free text if the model was trained for it."""
         thread = self._thread
         settings = thread.settings_of(thread.turn) if thread.turn else thread.settings
-        if traits_of(settings.model).apply_patch == "freeform":
+        if form_of(settings) == "freeform":
             grammar = {"type": "grammar", "syntax": "lark", "definition": _GRAMMAR}
             return {
                 "type": "custom",

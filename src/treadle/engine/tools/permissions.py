@@ -120,7 +120,7 @@ class RequestPermissions:
             raise ToolRefused("request_permissions requires at least one permission")
         answer = _NOTHING
         if _may_ask(settings.approval_policy):
-            request = self._ask if settings.approvals_reviewer == "user" else self._review
+            request = self._ask if settings.reviewer == "user" else self._review
             answer = await request(call, turn, requested, arguments.reason)
         grant = _common(requested, answer.permissions, settings.cwd)
         is_strict = bool(answer.strict_auto_review)

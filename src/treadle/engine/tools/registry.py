@@ -80,6 +80,11 @@ class ToolHandler(Protocol):
 class Finder(Protocol):
     """Lets the model search for tools that are not offered from the start."""
 
+    @property
+    def is_enabled(self) -> bool:
+        """Whether the model may search."""
+        ...
+
     def found_tools(self) -> Container[ToolName]:
         """The tools that the model has found, which are offered from now on."""
         ...
@@ -92,19 +97,20 @@ class Finder(Protocol):
 class ToolRegistry:
     """The tools of one thread.
 
-    `changing` returns the tools that may change; they cannot replace a fixed tool of the same name
-    unless that one is hidden. `arriving` waits for a tool that is still loading.
+    `tools` returns the fixed ones, which follow the features in force. `changing` returns the tools
+    that may change otherwise; they cannot replace a fixed tool of the same name unless that one is
+    hidden. `arriving` waits for a tool that is still loading.
     """
 
     def __init__(
         self,
-        tools: Iterable[ToolHandler] = (),
+        tools: Callable[[], Iterable[ToolHandler]] = tuple,
         *,
         changing: Callable[[], Iterable[ToolHandler]] = tuple,
         arriving: Callable[[str], Awaitable[None]] | None = None,
         finder: Finder | None = None,
     ) -> None:
-        self._tools = {name_of(tool): tool for tool in tools}
+        self._tools = tools
         self._changing = changing
         self._arriving = arriving
         self._finder = finder
@@ -121,20 +127,20 @@ class ToolRegistry:
         )
 
     def _known(self) -> dict[ToolName, ToolHandler]:
-        known = dict(self._tools)
+        known = {name_of(tool): tool for tool in self._tools()}
         for tool in self._changing():
             name = name_of(tool)
             if name not in known or is_hidden(known[name]):
                 known[name] = tool
         deferred = [tool for tool in known.values() if is_deferred(tool)]
-        if deferred and self._finder is not None:
+        if deferred and self._finder is not None and self._finder.is_enabled:
             search = self._finder.tool(deferred)
             known.setdefault(name_of(search), search)
         return known
 
     def only(self, names: Container[str]) -> ToolRegistry:
         """A registry with the fixed tools of these names."""
-        return ToolRegistry(tool for tool in self._tools.values() if tool.name in names)
+        return ToolRegistry(lambda: (tool for tool in self._tools() if tool.name in names))
 
     def find(self, call: ToolCall) -> ToolHandler | None:
         """The tool of a call, if there is one."""

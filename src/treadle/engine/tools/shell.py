@@ -175,7 +175,9 @@ def command_tools(thread: LoadedThread) -> list[ExecCommand | WriteStdin | Shell
 
     The older ones always work: a model repeats the calls that its history contains.
     """
-    if thread.settings.features.get("unified_exec", True):
+    if not thread.settings.is_enabled("shell_tool"):
+        return []
+    if thread.settings.is_enabled("unified_exec"):
         newer = (ExecCommand(thread), WriteStdin(thread))
         return [*newer, Shell(thread, is_hidden=True), ShellCommand(thread, is_hidden=True)]
     is_known = traits_of(thread.settings.model) is not UNKNOWN

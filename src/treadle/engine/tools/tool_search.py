@@ -67,6 +67,11 @@ class ToolFinder:
     def __init__(self, thread: LoadedThread) -> None:
         self._thread = thread
 
+    @property
+    def is_enabled(self) -> bool:
+        """Whether the feature is on."""
+        return self._thread.settings.is_enabled("tool_search")
+
     def found_tools(self) -> set[ToolName]:
         """The tools to offer because the model has found them.
 
@@ -167,7 +172,9 @@ class Deferred:
 def defer_mcp_tools(thread: LoadedThread, tools: Sequence[ToolHandler]) -> list[ToolHandler]:
     """Defer the tools of MCP servers if there are too many to offer."""
     of_servers = sum(tool.name.startswith(MCP_PREFIX) for tool in tools)
-    if of_servers <= MAX_SHOWN and not thread.settings.features.get(ALWAYS_DEFER):
+    settings = thread.settings
+    is_few = of_servers <= MAX_SHOWN and not settings.is_enabled(ALWAYS_DEFER)
+    if is_few or not settings.is_enabled("tool_search"):
         return list(tools)
     return [Deferred(tool) if tool.name.startswith(MCP_PREFIX) else tool for tool in tools]
 

@@ -30,9 +30,9 @@ def tools_of(thread: LoadedThread, agents: Agents) -> list[ToolHandler]:
         *command_tools(thread),
         ApplyPatch(thread),
         UpdatePlan(),
-        *goal_tools(thread),
+        *(goal_tools(thread) if thread.settings.is_enabled("goals") else ()),
         RequestUserInput(thread),
-        ViewImage(thread),
+        *([ViewImage(thread)] if thread.settings.is_enabled("view_image") else ()),
         *agent_tools(thread, agents),
     ]
 
@@ -40,7 +40,7 @@ def tools_of(thread: LoadedThread, agents: Agents) -> list[ToolHandler]:
 def changing_tools_of(thread: LoadedThread) -> list[ToolHandler]:
     """The tools that depend on the settings, the clients and the MCP servers of a thread."""
     tools: list[ToolHandler] = []
-    if thread.settings.features.get(REQUEST_PERMISSIONS):
+    if thread.settings.is_enabled(REQUEST_PERMISSIONS):
         tools.append(RequestPermissions(thread))
     tools += dynamic_tools(thread)
     tools += defer_mcp_tools(thread, mcp_tools(thread))
@@ -52,7 +52,7 @@ def changing_tools_of(thread: LoadedThread) -> list[ToolHandler]:
 def toolbox_of(thread: LoadedThread, agents: Agents) -> ToolRegistry:
     """The registry of a thread's tools, with the search for deferred ones."""
     return ToolRegistry(
-        tools_of(thread, agents),
+        lambda: tools_of(thread, agents),
         changing=lambda: changing_tools_of(thread),
         arriving=thread.mcp.arriving,
         finder=ToolFinder(thread),

@@ -24,7 +24,9 @@ _MODES: Final = (
 
 @router.request(COLLABORATION_MODE_LIST)
 def collaboration_mode_list(
-    _ctx: Context[ClientSession], _params: CollaborationModeListParams
+    ctx: Context[ClientSession], _params: CollaborationModeListParams
 ) -> CollaborationModeListResponse:
-    """List the built-in modes; their instructions to the model are not shown."""
-    return CollaborationModeListResponse(data=list(_MODES))
+    """List the built-in modes, without their instructions to the model."""
+    switches = ctx.session.server.configuration.lenient().switches
+    is_on = switches.get("collaboration_modes", True)
+    return CollaborationModeListResponse(data=list(_MODES) if is_on else [])

@@ -8,8 +8,10 @@ from typing import Final
 from treadle.config.configuration import Configuration
 from treadle.config.effective import EffectiveConfig
 from treadle.config.file import ConfigError
+from treadle.config.requirements import pinned_features
 from treadle.connection.context import Context
 from treadle.connection.router import Router
+from treadle.engine.features import SWITCHABLE, list_features
 from treadle.jsonrpc.errors import InternalError
 from treadle.protocol.base import NoParams
 from treadle.protocol.client_requests import (
@@ -23,7 +25,6 @@ from treadle.protocol.client_requests import (
 )
 from treadle.protocol.config import ConfigReadParams, ConfigReadResponse
 from treadle.protocol.feature import (
-    ExperimentalFeature,
     ExperimentalFeatureEnablementSetParams,
     ExperimentalFeatureEnablementSetResponse,
     ExperimentalFeatureListParams,
@@ -44,7 +45,6 @@ from treadle.server.session import ClientSession
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
 _BUILT_IN_PROFILES: Final = (":read-only", ":workspace", ":danger-full-access")
-_SWITCHABLE: Final = ("apps", "plugins")
 
 
 def send_warnings(session: ClientSession, effective: EffectiveConfig) -> None:
@@ -89,17 +89,13 @@ def config_requirements_read(
 def experimental_feature_list(
     ctx: Context[ClientSession], params: ExperimentalFeatureListParams
 ) -> ExperimentalFeatureListResponse:
-    """List the known features, and others that the configuration sets."""
-    switches = ctx.session.server.configuration.lenient().switches
-    features = [
-        ExperimentalFeature(
-            name=name,
-            stage="underDevelopment",
-            enabled=switches.get(name, False),
-            default_enabled=False,
-        )
-        for name in sorted({*_SWITCHABLE, *switches})
-    ]
+    """List the features that this server honours, with their state in a thread if it is named."""
+    server = ctx.session.server
+    if params.thread_id is not None:
+        switches = server.threads.get(params.thread_id).settings.features
+    else:
+        switches = server.configuration.lenient().switches
+    features = list_features(switches)
     data, next_cursor = page(features, params.cursor, params.limit, of="feature flags")
     return ExperimentalFeatureListResponse(data=data, next_cursor=next_cursor)
 
@@ -109,8 +105,17 @@ def experimental_feature_enablement_set(
     ctx: Context[ClientSession], params: ExperimentalFeatureEnablementSetParams
 ) -> ExperimentalFeatureEnablementSetResponse:
     """Switch features that support it at run time; the answer omits the others."""
-    switches = {name: on for name, on in params.enablement.items() if name in _SWITCHABLE}
-    ctx.session.server.configuration.switch_features(switches)
+    configuration = ctx.session.server.configuration
+    try:
+        pinned = pinned_features(configuration.requirements())
+    except ConfigError as error:
+        raise _invalid(error) from error
+    switches = {
+        name: on
+        for name, on in params.enablement.items()
+        if name in SWITCHABLE and pinned.get(name, on) == on
+    }
+    configuration.switch_features(switches)
     return ExperimentalFeatureEnablementSetResponse(enablement=switches)
 
 
@@ -157,8 +162,10 @@ def _hooks_of(configuration: Configuration, cwd: str) -> HooksListEntry:
         path = str(error.file or configuration.home / "config.toml")
         fault = HookErrorInfo(message=str(error), path=path)
         return HooksListEntry(cwd=cwd, errors=[fault], hooks=[], warnings=[])
+    is_on = effective.switches.get("hooks", True)
     warnings = [
-        f"hooks are not run by this server yet: {place}" for place in _hook_places(effective)
+        f"hooks are not run by this server yet: {place}"
+        for place in (_hook_places(effective) if is_on else ())
     ]
     return HooksListEntry(cwd=cwd, errors=[], hooks=[], warnings=warnings)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from treadle.connection.context import Context
 from treadle.connection.router import Router
 from treadle.engine.errors import ThreadNotLoaded
+from treadle.engine.settings import RunSettings
 from treadle.engine.thread import LoadedThread
 from treadle.jsonrpc.errors import InvalidRequest
 from treadle.protocol.client_requests import (
@@ -47,6 +48,7 @@ async def thread_goal_get(
     threads = ctx.session.server.threads
     loaded = threads.find(params.thread_id)
     if loaded is not None:
+        check_goals(loaded.settings)
         return ThreadGoalGetResponse(loaded.goals.current)
     try:
         return ThreadGoalGetResponse((await threads.stored.read(params.thread_id)).goal)
@@ -62,8 +64,19 @@ def thread_goal_clear(
     return ThreadGoalClearResponse(_stored(ctx, params.thread_id).goals.clear())
 
 
+def check_goals(settings: RunSettings) -> None:
+    """Refuse the methods of goals if the feature is off.
+
+    Raises:
+        InvalidRequest: it is.
+    """
+    if not settings.is_enabled("goals"):
+        raise InvalidRequest("goals feature is disabled", kind="unsupported", feature="goals")
+
+
 def _stored(ctx: Context[ClientSession], thread_id: str) -> LoadedThread:
     thread = ctx.session.server.threads.get(thread_id)
+    check_goals(thread.settings)
     if thread.meta.ephemeral:
         raise InvalidRequest("an ephemeral thread has no goal", kind="ephemeralThread")
     return thread
