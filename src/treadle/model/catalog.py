@@ -49,6 +49,8 @@ class Traits(Struct, frozen=True):
     takes_images: bool = True
     # Accepts images in full size, searches the web for images, and searches tools by itself.
     is_modern: bool = False
+    # Follows a communication style that the user chooses.
+    supports_personality: bool = False
 
 
 UNKNOWN: Final = Traits()
@@ -58,12 +60,14 @@ _GPT: Final = Traits(
     supports_verbosity=True,
     apply_patch="freeform",
     default_effort="medium",
+    supports_personality=True,
 )
 _CLAUDE: Final = Traits(
     context_window=190_000,
     max_output_tokens=64_000,
     supports_reasoning=True,
     apply_patch="function",
+    supports_personality=True,
 )
 # The first pattern that matches the start of a name decides.
 _TRAITS: Final[Sequence[tuple[re.Pattern[str], Traits]]] = [
@@ -76,7 +80,11 @@ _TRAITS: Final[Sequence[tuple[re.Pattern[str], Traits]]] = [
     (
         re.compile(r"o[134](-|$)"),
         msgspec.structs.replace(
-            _GPT, context_window=190_000, max_output_tokens=100_000, supports_verbosity=False
+            _GPT,
+            context_window=190_000,
+            max_output_tokens=100_000,
+            supports_verbosity=False,
+            supports_personality=False,
         ),
     ),
     (re.compile(r"gpt-4\.1"), Traits(context_window=950_000)),
@@ -139,6 +147,7 @@ def _entry(
         upgrade_info=None if upgrade is None else ModelUpgradeInfo(model=upgrade),
         additional_speed_tiers=["fast"] if is_fast else [],
         service_tiers=[_FAST] if is_fast else [],
+        supports_personality=traits_of(name).supports_personality,
     )
 
 

@@ -243,7 +243,7 @@ def _restore(effective: EffectiveConfig, settings: RunSettings, last: TurnContex
     return replace(
         restore_permissions(settings, last, profile),
         summary=last.summary,
-        personality=last.personality,
+        personality=last.personality or settings.personality,
         service_tier=last.service_tier,
         collaboration_mode=last.collaboration_mode,
         disabled_plugin_ids=tuple(last.disabled_plugin_ids),

@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from treadle.engine.conversation import instructions
 from treadle.engine.conversation.input import message
+from treadle.engine.conversation.personality import style_of
 from treadle.engine.project.docs import ProjectDocs
 from treadle.engine.settings import RunSettings
 from treadle.engine.turn import ActiveTurn
@@ -18,6 +20,7 @@ from treadle.model.base import ModelItem
 from treadle.protocol.base import JsonValue
 from treadle.protocol.environment import ThreadEnvironment
 from treadle.protocol.input import AdditionalContextEntry
+from treadle.protocol.model import Personality
 from treadle.store.records import TurnContext
 
 
@@ -26,14 +29,16 @@ class LastContext(NamedTuple):
 
     model: str
     environment: tuple[object, ...]
+    style: Personality
 
 
-def shown_context(context: TurnContext) -> LastContext:
-    """Return the part of a turn's context that the model sees."""
+def shown_context(context: TurnContext, settings: RunSettings) -> LastContext:
+    """Return the part of a turn's context that the model sees, under these settings."""
     mode = context.collaboration_mode
     shown_mode = (mode.mode, mode.settings.developer_instructions) if mode else ("default", None)
     environment = (context.cwd, context.sandbox_policy, context.approval_policy, shown_mode)
-    return LastContext(context.model, environment)
+    then = replace(settings, model=context.model, personality=context.personality)
+    return LastContext(context.model, environment, style_of(then))
 
 
 def describe(

@@ -27,6 +27,7 @@ from treadle.engine.conversation.input import (
     to_model_items,
 )
 from treadle.engine.conversation.items import ItemStream
+from treadle.engine.conversation.personality import personality_switch
 from treadle.engine.conversation.sources import without_sources, written_by
 from treadle.engine.errors import InvalidInput
 from treadle.engine.project.docs import ProjectDocs, read_project_docs
@@ -79,7 +80,7 @@ class ModelContext:
         # The size of the history after the last compaction.
         self._kept_bytes = 0
         self._last_context: LastContext | None = (
-            shown_context(loaded.last_context) if loaded.last_context else None
+            shown_context(loaded.last_context, loaded.settings) if loaded.last_context else None
         )
         self._has_context = bool(loaded.history)
         self._warned_model: str | None = None
@@ -264,14 +265,17 @@ class ModelContext:
 
     def add_context(self, turn: ActiveTurn) -> None:
         """Record the turn's settings; describe them to the model once and after a change."""
-        context = turn_context(self._state.settings_of(turn), turn)
+        settings = self._state.settings_of(turn)
+        context = turn_context(settings, turn)
         self._state.log.record(context)
         self._state.update_meta(cwd=context.cwd)  # a resumed thread may continue in another one
-        now, before = shown_context(context), self._last_context
+        now, before = shown_context(context, settings), self._last_context
         self._last_context = now
         if before is not None and before.model != now.model:
             switched = instructions.model_switch(before.model, now.model)
             self.remember(turn, message("developer", switched))
+        if before is not None and before.style != now.style:
+            self.remember(turn, message("developer", personality_switch(now.style)))
         is_unchanged = before is None or before.environment == now.environment
         if not (self._has_context and is_unchanged):
             self._has_context = True

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from treadle.engine.conversation.instructions import BASE_INSTRUCTIONS
+from treadle.engine.conversation.personality import with_personality
 from treadle.engine.conversation.sources import without_sources
 from treadle.model.base import ModelItem, ModelRequest
 from treadle.model.catalog import traits_of
@@ -22,7 +23,7 @@ def request_of(
     """Build the next request from the turn's settings, its history, and the model's traits."""
     settings, side = thread.settings_of(turn), turn.side
     traits = traits_of(settings.model)
-    base = settings.base_instructions or BASE_INSTRUCTIONS
+    base = settings.base_instructions or with_personality(BASE_INSTRUCTIONS, settings)
     return ModelRequest(
         model=settings.model,
         instructions=base if side is None else side.instructions,
