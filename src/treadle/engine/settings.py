@@ -72,6 +72,8 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     # its parent's.
     has_own_permissions: bool = False
     has_own_folder: bool = False
+    # The settings that a client chose, which a changed configuration leaves alone.
+    client_choices: frozenset[str] = frozenset()
     effort: ReasoningEffort | None = None
     summary: ReasoningSummary | None = None
     verbosity: str | None = None
@@ -153,7 +155,12 @@ class RunSettings(Struct, frozen=True, kw_only=True):
             has_own_permissions=self.has_own_permissions
             or settings.permissions() != self.permissions(),
             has_own_folder=self.has_own_folder or settings.cwd != self.cwd,
+            client_choices=self.client_choices | changed.keys(),
         )
+
+    def differs_from(self, other: RunSettings) -> bool:
+        """Return whether a thread would behave differently with these settings."""
+        return replace(self, client_choices=other.client_choices) != other
 
     def permissions(self) -> dict[str, JsonValue]:
         """Return what the thread may do, apart from its folder, and who is asked for more."""

@@ -390,8 +390,9 @@ class LoadedThread:
 
     def update_settings(self, settings: RunSettings) -> None:
         """Set the settings of later turns, and publish them if they changed."""
-        if settings != self.settings:
-            self.state.set_settings(settings)
+        is_other = settings.differs_from(self.settings)
+        self.state.set_settings(settings)
+        if is_other:
             params = ThreadSettingsUpdatedNotification(self.id, settings.to_protocol())
             self.log.publish(n.THREAD_SETTINGS_UPDATED, params)
             self._owner.on_settings_changed(self)
@@ -433,7 +434,7 @@ class AcceptedTurn(Struct, frozen=True):
         if self.params is not None:
             thread = self.thread
             settings = thread.settings.overridden_by(self.params, self.profile)
-            if self.turn is None and settings != thread.settings:
+            if self.turn is None and settings.differs_from(thread.settings):
                 # A new turn stores its settings when it begins.
                 thread.log.record(SettingsChanged(turn_context(settings)))
             thread.update_settings(settings)

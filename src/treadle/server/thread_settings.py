@@ -36,6 +36,7 @@ from treadle.protocol.turn import TurnStartParams
 from treadle.sandbox.root_limits import roots_fault
 from treadle.server.folders import check_folder
 from treadle.server.query_limits import check_texts
+from treadle.server.settings_reload import differing
 from treadle.store.records import TurnContext
 from treadle.store.stored_thread import StoredThread
 
@@ -53,7 +54,7 @@ def start_settings(
     check_texts(params)
     cwd = working_folder(params.cwd)
     effective = configuration.effective(cwd, params.config)
-    settings = _configured(effective, cwd, params.config)
+    settings = configured(effective, cwd, params.config)
     settings = replace(settings, publishes_raw_events=params.experimental_raw_events)
     return _override(effective, settings, params), effective
 
@@ -74,7 +75,7 @@ def stored_settings(
     meta, last = stored.meta, stored.pending_settings or stored.settings
     cwd = working_folder(params.cwd) if params.cwd else _absolute(last.cwd if last else meta.cwd)
     effective = configuration.effective(cwd, params.config)
-    settings = _configured(effective, cwd, params.config)
+    settings = current = configured(effective, cwd, params.config)
     is_other_model = params.model or params.model_provider or _names_model(params.config)
     if not is_other_model:
         settings = replace(
@@ -85,6 +86,7 @@ def stored_settings(
         )
     if last is not None:
         settings = _restore(effective, settings, last)
+    settings = replace(settings, client_choices=differing(settings, current))
     settings = replace(
         settings,
         base_instructions=meta.base_instructions or settings.base_instructions,
@@ -183,9 +185,8 @@ def _names_model(config: dict[str, JsonValue] | None) -> bool:
     )
 
 
-def _configured(
-    effective: EffectiveConfig, cwd: str, config: dict[str, JsonValue] | None
-) -> RunSettings:
+def configured(effective: EffectiveConfig, cwd: str, config: JsonValue) -> RunSettings:
+    """Return the settings of a thread that the configuration determines."""
     profile = effective.permission_profile()
     return RunSettings(
         model=effective.model,
@@ -298,7 +299,11 @@ def _override(
         check_tools(tools)
         changed["dynamic_tools"] = tuple(tools)
     is_stored = isinstance(params, ThreadResumeParams)
-    settings = settings.chosen(**changed) if is_stored else replace(settings, **changed)
+    if is_stored:
+        settings = settings.chosen(**changed)
+    else:
+        choices = settings.client_choices | changed.keys()
+        settings = replace(settings, **changed, client_choices=choices)
     if settings.model_provider not in effective.providers:
         reason = f"model provider `{settings.model_provider}` not found"
         raise InvalidInput("modelProvider", reason)

@@ -283,7 +283,7 @@ class TestSeveralValues:
 
     @pytest.mark.parametrize("is_asked", [True, False])
     async def test_loaded_threads_are_updated_on_request(self, home: Path, is_asked: bool) -> None:
-        """As upstream's threads: MCP servers are updated, the model and the policies are not."""
+        """Ours: the model follows too; upstream's threads only update their MCP servers."""
         server = {"command": sys.executable, "args": PLAIN}
         edits = [edit("mcp_servers.mini", server), edit("model", "other")]
         async with staged(home) as stage:
@@ -297,7 +297,8 @@ class TestSeveralValues:
             status = await client.request("mcpServerStatus/list", {"threadId": thread_id})
 
         assert [each["name"] for each in status["data"]] == (["mini"] if is_asked else [])
-        assert [request.body["model"] for request in stage.model.requests] == ["mock-model"]
+        model = "other" if is_asked else "mock-model"
+        assert [request.body["model"] for request in stage.model.requests] == [model]
 
 
 class TestTheFile:

@@ -41,6 +41,7 @@ from treadle.protocol.requirements import ConfigRequirementsReadResponse
 from treadle.server.folders import check_folder, check_folders
 from treadle.server.paging.offset import page
 from treadle.server.session import ClientSession
+from treadle.server.settings_reload import reload_threads
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
@@ -101,7 +102,7 @@ def experimental_feature_list(
 
 
 @router.request(EXPERIMENTAL_FEATURE_ENABLEMENT_SET)
-def experimental_feature_enablement_set(
+async def experimental_feature_enablement_set(
     ctx: Context[ClientSession], params: ExperimentalFeatureEnablementSetParams
 ) -> ExperimentalFeatureEnablementSetResponse:
     """Switch features that support it at run time; the answer omits the others."""
@@ -116,6 +117,8 @@ def experimental_feature_enablement_set(
         if name in SWITCHABLE and pinned.get(name, on) == on
     }
     configuration.switch_features(switches)
+    if switches:
+        await reload_threads(ctx.session.server, only=("features",))
     return ExperimentalFeatureEnablementSetResponse(enablement=switches)
 
 

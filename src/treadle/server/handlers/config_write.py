@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 from treadle.config.edit.restyle import Unfaithful
@@ -25,6 +24,7 @@ from treadle.protocol.config import (
     ConfigWriteResponse,
 )
 from treadle.server.session import ClientSession
+from treadle.server.settings_reload import reload_threads
 
 if TYPE_CHECKING:
     from treadle.server.server import Server
@@ -48,7 +48,7 @@ async def config_batch_write(
     """Make several changes to the user's file, all or none."""
     written = await _write(ctx, params.edits, params)
     if params.reload_user_config:
-        ctx.after_reply(partial(_reload, ctx.session.server))
+        await _reload(ctx.session.server)
     return written
 
 
@@ -86,7 +86,8 @@ def answering_faults() -> Iterator[None]:
         raise InternalError(message, kind="invalidConfig") from error
 
 
-def _reload(server: Server) -> None:
-    """Reload the MCP servers of loaded threads; other settings are fixed at a thread's start."""
+async def _reload(server: Server) -> None:
+    """Apply the configuration to loaded threads, and restart their changed MCP servers."""
+    await reload_threads(server)
     for thread_id in server.threads.loaded_ids():
         server.threads.get(thread_id).mcp.reload()

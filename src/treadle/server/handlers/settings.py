@@ -54,7 +54,7 @@ def thread_settings_update(
         summary=params.summary,
     )
     settings = thread.settings.overridden_by(overrides, profile)
-    if settings != thread.settings:
+    if settings.differs_from(thread.settings):
         keep_settings(thread, settings)
     ctx.after_reply(partial(thread.update_settings, settings))
     return ThreadSettingsUpdateResponse()
