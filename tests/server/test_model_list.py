@@ -111,6 +111,19 @@ async def test_a_custom_provider_is_asked_for_its_models(home: Path) -> None:
     assert "sk-1" not in request
 
 
+async def test_a_provider_is_asked_with_the_required_residency(home: Path) -> None:
+    """Upstream: requirements add the header to all requests."""
+    requests: list[str] = []
+    demands = 'enforce_residency = "us"'
+    async with (
+        provider(requests, "one") as text,
+        serving(configuration(home, text, requirements=demands)) as peer,
+    ):
+        await result(peer, "model/list", {})
+
+    assert "x-openai-internal-codex-residency: us" in requests[0].lower()
+
+
 async def test_a_provider_that_does_not_answer_leaves_the_configured_model(home: Path) -> None:
     text = (
         'model = "mine"\nmodel_provider = "p"\n'

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from treadle.config.file import MAX_CONFIG_BYTES, ConfigError
 from treadle.config.layers import Layer
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
     from treadle.sandbox.network.policy import NetworkPolicy
 
 
+RESIDENCY_HEADER: Final = "x-openai-internal-codex-residency"
+"""The header that names where the provider may process a request."""
+
+
 class EffectiveConfig(ConfigValues, frozen=True, kw_only=True):
     """All settings; those that a thread requires always have a value."""
 
@@ -58,6 +64,28 @@ class EffectiveConfig(ConfigValues, frozen=True, kw_only=True):
     def provider(self) -> ProviderConfig:
         """The provider that serves the model."""
         return self.providers[self.model_provider]
+
+    def endpoint(self, provider_id: str) -> ProviderConfig | None:
+        """Return a provider as requests use it, with the header of a required residency."""
+        config = self.providers.get(provider_id)
+        residency = self.requirements and self.requirements.enforce_residency
+        if config is None or not residency:
+            return config
+        headers = {
+            name: value
+            for name, value in config.http_headers.items()
+            if name.lower() != RESIDENCY_HEADER
+        }
+        from_environment = {
+            name: variable
+            for name, variable in config.env_http_headers.items()
+            if name.lower() != RESIDENCY_HEADER
+        }
+        return replace(
+            config,
+            http_headers={**headers, RESIDENCY_HEADER: residency},
+            env_http_headers=from_environment,
+        )
 
     @property
     def switches(self) -> dict[str, bool]:

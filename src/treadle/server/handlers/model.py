@@ -49,7 +49,7 @@ async def _ask_provider(server: Server, effective: EffectiveConfig) -> Sequence[
     """Return the names that the provider lists, or `None` if it is not asked or not reachable."""
     if effective.model_provider in _CATALOGUED:
         return None
-    config = effective.provider
+    config = effective.endpoint(effective.model_provider) or effective.provider
     try:
         model = build_model(
             effective.model_provider,

@@ -87,7 +87,7 @@ class ConfiguredModels:
 
     def _find(self, settings: RunSettings) -> ProviderConfig:
         effective = self._configuration.effective(settings.cwd, settings.config)
-        config = effective.providers.get(settings.model_provider)
+        config = effective.endpoint(settings.model_provider)
         if config is None:
             names = ", ".join(f"`{name}`" for name in effective.providers)
             raise ConfigError(
