@@ -219,3 +219,24 @@ async def test_a_second_start_changes_the_settings_of_later_requests(stage: Stag
 
     assert first == second
     assert stage.model.requests[-1].body["model"] == "mock-3"
+
+
+async def test_an_external_sandbox_is_described_as_full_access_with_its_network(
+    stage: Stage,
+) -> None:
+    """Upstream documents both: full access, and the network in the environment's context."""
+    client = await stage.client()
+    thread_id = await client.start(cwd=str(stage.workspace))
+    for access in ("enabled", "restricted"):
+        policy = {"type": "externalSandbox", "networkAccess": access}
+        await client.run(thread_id, sandboxPolicy=policy)
+    await client.run(thread_id, sandboxPolicy={"type": "dangerFullAccess"})
+
+    last = stage.model.requests[-1]
+    shown = [text for _, text in last.messages("user") if "<environment_context>" in text]
+    networks = ["<network_access>enabled<", "<network_access>restricted<", None]
+    assert [next((each for each in networks if each and each in text), None) for text in shown] == (
+        networks
+    )
+    described = [text for _, text in last.messages("developer") if "<permissions" in text]
+    assert ["full access to the file system" in text for text in described] == [True, True, False]

@@ -21,6 +21,7 @@ from treadle.protocol.base import JsonValue
 from treadle.protocol.environment import ThreadEnvironment
 from treadle.protocol.input import AdditionalContextEntry
 from treadle.protocol.model import Personality
+from treadle.protocol.policy import ExternalSandboxSandboxPolicy
 from treadle.store.records import TurnContext
 
 
@@ -53,7 +54,9 @@ def describe(
     now = datetime.fromtimestamp(now_ms / 1000).astimezone()
     date, zone = f"{now:%Y-%m-%d}", now.tzname() or "UTC"
     user = [instructions.project_docs(settings.cwd, docs.text)] if docs.text else []
-    user.append(instructions.environment(settings.cwd, "bash", date, zone))
+    policy = settings.sandbox
+    network = policy.network_access if isinstance(policy, ExternalSandboxSandboxPolicy) else None
+    user.append(instructions.environment(settings.cwd, "bash", date, zone, network))
     return [message("developer", *developer), message("user", *user)]
 
 

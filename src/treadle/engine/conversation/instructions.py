@@ -111,7 +111,8 @@ def _sandbox(policy: SandboxPolicy) -> str:
     if isinstance(policy, DangerFullAccessSandboxPolicy):
         return "Commands run without a sandbox, with the user's own permissions."
     if isinstance(policy, ExternalSandboxSandboxPolicy):
-        return f"Commands run in a sandbox outside your control; network: {policy.network_access}."
+        # What the sandbox around the server allows is known to that sandbox alone.
+        return "Commands have full access to the file system: this program enforces no sandbox."
     network = "may" if policy.network_access else "may not"
     if isinstance(policy, WorkspaceWriteSandboxPolicy):
         roots = ", ".join(policy.writable_roots)
@@ -137,14 +138,16 @@ def _approvals(policy: AskForApproval) -> str:
     }[policy]
 
 
-def environment(cwd: str, shell: str, date: str, timezone: str) -> str:
-    """Describe the working folder, shell and date to the model."""
+def environment(cwd: str, shell: str, date: str, timezone: str, network: str | None = None) -> str:
+    """Describe the working folder, shell, date and, for an external sandbox, its network."""
+    access = "" if network is None else f"  <network_access>{network}</network_access>\n"
     return (
         "<environment_context>\n"
         f"  <cwd>{_escape(cwd)}</cwd>\n"
         f"  <shell>{_escape(shell)}</shell>\n"
         f"  <current_date>{date}</current_date>\n"
         f"  <timezone>{_escape(timezone)}</timezone>\n"
+        f"{access}"
         "</environment_context>"
     )
 
