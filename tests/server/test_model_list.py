@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.threads import Client, params_of
 from tests.server.serving import configuration, refusal, result, serving
 from treadle.model.catalog import SCRIPTED_MODEL
 from treadle.protocol.base import JsonValue
@@ -144,3 +145,91 @@ async def test_the_default_is_the_model_that_would_be_used(home: Path) -> None:
     assert [(model["model"], model["isDefault"]) for model in answer["data"]] == [
         ("gpt-oss:20b", True)
     ]
+
+
+async def test_the_catalog_explains_upgrades_and_announces_models(home: Path) -> None:
+    """Upstream: `upgradeInfo` with a text, and `availabilityNux` for new models."""
+    async with serving(configuration(home, 'model_provider = "openai"', environ=KEY)) as peer:
+        answer = await result(peer, "model/list", {"includeHidden": True})
+
+    for model in answer["data"]:
+        info = model["upgradeInfo"]
+        assert (info and info["model"]) == model["upgrade"]
+        assert info is None or "replaces this model" in info["migrationMarkdown"]
+    assert [model["model"] for model in answer["data"] if model["availabilityNux"]] == [
+        "gpt-6.1-sol"
+    ]
+
+
+ENTRY: JsonValue = {
+    "slug": "a",
+    "display_name": "A",
+    "description": "the first",
+    "supported_reasoning_levels": [{"effort": "low", "description": "L"}],
+    "default_reasoning_level": "low",
+    "visibility": "list",
+    "priority": 1,
+    "availability_nux": {"message": "new"},
+    "upgrade": {"model": "b", "migration_markdown": "take b"},
+    # As in a catalogue of Codex, which holds much more.
+    "shell_type": "shell_command",
+    "truncation_policy": {"mode": "bytes", "limit": 1000},
+}
+CATALOGUED = 'model_catalog_json = "catalog.json"\nmodel_provider = "openai"\nmodel = "a"\n'
+
+
+def with_catalog(home: Path, catalog: JsonValue) -> None:
+    """Write the catalogue of a home; a string is written unchanged."""
+    home.mkdir(exist_ok=True)
+    text = catalog if isinstance(catalog, str) else json.dumps(catalog)
+    (home / "catalog.json").write_text(text, "utf-8")
+
+
+async def test_a_configured_catalog_replaces_the_built_in_one(home: Path) -> None:
+    """Upstream: in the order of priority, with the texts of the file."""
+    hidden = {**ENTRY, "slug": "b", "visibility": "hide", "priority": 0, "upgrade": None}
+    with_catalog(home, {"models": [ENTRY, hidden]})
+    async with serving(configuration(home, CATALOGUED, environ=KEY)) as peer:
+        answer = await result(peer, "model/list", {"includeHidden": True})
+
+    second, first = answer["data"]
+    assert (first["model"], first["isDefault"], first["hidden"]) == ("a", True, False)
+    assert first["availabilityNux"] == {"message": "new"}
+    assert (first["upgrade"], first["upgradeInfo"]["migrationMarkdown"]) == ("b", "take b")
+    assert first["supportedReasoningEfforts"] == [{"reasoningEffort": "low", "description": "L"}]
+    assert (second["model"], second["hidden"], second["upgradeInfo"]) == ("b", True, None)
+
+
+@pytest.mark.parametrize(
+    ("catalog", "reason"),
+    [
+        ("{", "not readable as JSON"),
+        ({"models": []}, "expected 1 to 1000 models, got 0"),
+        ({"models": [{"slug": "a"}]}, "missing field `display_name` at `models[0]`"),
+        ({"models": [{**ENTRY, "visibility": "maybe"}]}, "`maybe`"),
+        ('{"models": [{"x": ' + "[" * 100_000, "nested too deeply"),
+        ('{"models": [' + " " * 5_000_000 + "]}", "larger than 4194304 bytes"),
+    ],
+    ids=["broken", "empty", "incomplete", "wrong", "nested", "huge"],
+)
+async def test_a_catalog_that_cannot_be_used_is_reported(
+    home: Path, catalog: JsonValue, reason: str
+) -> None:
+    """Upstream: the built-in models are listed, and threads do not start."""
+    with_catalog(home, catalog)
+    async with serving(configuration(home, CATALOGUED, environ=KEY)) as peer:
+        client = Client(peer)
+        answer = await client.request("model/list", {})
+        refused = await client.refusal("thread/start", {})
+
+    (warning,) = params_of(client.received, "configWarning")
+    assert "gpt-6-sol" in names(answer)
+    assert reason in warning["details"]
+    assert reason in refused.message
+
+
+async def test_a_catalog_that_does_not_exist_is_reported(home: Path) -> None:
+    async with serving(configuration(home, CATALOGUED, environ=KEY)) as peer:
+        refused = await Client(peer).refusal("thread/start", {})
+
+    assert f"failed to load model_catalog_json {home / 'catalog.json'}" in refused.message

@@ -30,7 +30,10 @@ from treadle.sandbox.root_limits import roots_fault
 from treadle.support.files.reading import read_regular
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from treadle.engine.settings import Profile
+    from treadle.protocol.model import Model
     from treadle.sandbox.limits import CommandLimits
     from treadle.sandbox.network.policy import NetworkPolicy
 
@@ -64,6 +67,18 @@ class EffectiveConfig(ConfigValues, frozen=True, kw_only=True):
     def provider(self) -> ProviderConfig:
         """The provider that serves the model."""
         return self.providers[self.model_provider]
+
+    def model_catalog(self) -> Sequence[Model] | None:
+        """Return the models of the configured catalogue, if there is one.
+
+        Raises:
+            ConfigError: it cannot be used.
+        """
+        if self.model_catalog_json is None:
+            return None
+        from treadle.config.model_catalog import read_catalog
+
+        return read_catalog(self.model_catalog_json)
 
     def endpoint(self, provider_id: str) -> ProviderConfig | None:
         """Return a provider as requests use it, with the header of a required residency."""

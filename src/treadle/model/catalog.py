@@ -15,6 +15,7 @@ from msgspec import Struct
 from treadle.protocol.model import (
     InputModality,
     Model,
+    ModelAvailabilityNux,
     ModelServiceTier,
     ModelUpgradeInfo,
     ReasoningEffortOption,
@@ -126,6 +127,7 @@ def _entry(
     efforts: str = "low medium high xhigh",
     default: str = "medium",
     upgrade: str | None = None,
+    news: str | None = None,
     modalities: Sequence[InputModality] = ("text", "image"),
     hidden: bool = False,
     is_fast: bool = False,
@@ -144,13 +146,26 @@ def _entry(
         ],
         input_modalities=list(modalities),
         upgrade=upgrade,
-        upgrade_info=None if upgrade is None else ModelUpgradeInfo(model=upgrade),
+        upgrade_info=_UPGRADES.get(upgrade or ""),
+        availability_nux=None if news is None else ModelAvailabilityNux(news),
         additional_speed_tiers=["fast"] if is_fast else [],
         service_tiers=[_FAST] if is_fast else [],
         supports_personality=traits_of(name).supports_personality,
     )
 
 
+_UPGRADES: Final = {
+    "gpt-6-sol": ModelUpgradeInfo(
+        model="gpt-6-sol",
+        migration_markdown="**GPT-6-Sol** replaces this model. It solves harder problems "
+        "with fewer tokens. You can go on using this model as long as it is offered.",
+    ),
+    "gpt-6-luna": ModelUpgradeInfo(
+        model="gpt-6-luna",
+        migration_markdown="**GPT-6-Luna** replaces this model. It is faster and cheaper. "
+        "You can go on using this model as long as it is offered.",
+    ),
+}
 _ALL: Final = "low medium high xhigh max ultra"
 _OPENAI: Final = [
     _entry(
@@ -160,6 +175,7 @@ _OPENAI: Final = [
         efforts=_ALL,
         default="low",
         is_fast=True,
+        news="GPT-6.1-Sol is available: for complex work, close to GPT-6-Astra at a lower price.",
     ),
     _entry(
         "gpt-6-astra",
@@ -241,14 +257,18 @@ BUILT_IN: Final[dict[str, Sequence[Model]]] = {
 
 
 def list_models(
-    provider_id: str, configured: Iterable[str] = (), remote: Iterable[str] | None = None
+    provider_id: str,
+    configured: Iterable[str] = (),
+    remote: Iterable[str] | None = None,
+    *,
+    catalog: Sequence[Model] | None = None,
 ) -> list[Model]:
     """Return the models of a provider: configured ones, known ones, and those it lists.
 
     The default is the first configured one, or else the first of the list. Models that only the
-    provider lists are hidden if known ones exist.
+    provider lists are hidden if known ones exist. `catalog` replaces the known ones.
     """
-    known = BUILT_IN.get(provider_id)
+    known = BUILT_IN.get(provider_id) if catalog is None else catalog
     if known is None:
         # An unknown provider usually serves the models of the best known one.
         known = _OPENAI if remote is None else []

@@ -188,6 +188,7 @@ def _names_model(config: dict[str, JsonValue] | None) -> bool:
 def configured(effective: EffectiveConfig, cwd: str, config: JsonValue) -> RunSettings:
     """Return the settings of a thread that the configuration determines."""
     profile = effective.permission_profile()
+    effective.model_catalog()  # a thread does not start with a catalogue that cannot be used
     return RunSettings(
         model=effective.model,
         model_provider=effective.model_provider,

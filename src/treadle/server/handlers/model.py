@@ -8,13 +8,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from treadle.config.effective import EffectiveConfig
+from treadle.config.file import ConfigError
+from treadle.config.warnings import defaults_used
 from treadle.connection.context import Context
 from treadle.connection.router import Router
 from treadle.model.base import ModelError
 from treadle.model.catalog import list_models
 from treadle.model.provider import build_model, no_credentials
 from treadle.protocol.client_requests import CLIENT_REQUESTS, MODEL_LIST
-from treadle.protocol.model import ModelListParams, ModelListResponse
+from treadle.protocol.model import Model, ModelListParams, ModelListResponse
+from treadle.protocol.notifications import CONFIG_WARNING
 from treadle.server.paging.offset import page
 from treadle.server.session import ClientSession
 
@@ -36,13 +39,27 @@ async def model_list(ctx: Context[ClientSession], params: ModelListParams) -> Mo
     """List the models of the provider in use, from the catalog, the configuration and itself."""
     effective = ctx.session.server.configuration.lenient()
     remote = await _ask_provider(ctx.session.server, effective)
+    catalog = await _read_catalog(ctx.session, effective)
     models = [
         model
-        for model in list_models(effective.model_provider, [effective.model], remote)
+        for model in list_models(
+            effective.model_provider, [effective.model], remote, catalog=catalog
+        )
         if params.include_hidden or not model.hidden
     ]
     data, next_cursor = page(models, params.cursor, params.limit, of="models")
     return ModelListResponse(data=data, next_cursor=next_cursor)
+
+
+async def _read_catalog(
+    session: ClientSession, effective: EffectiveConfig
+) -> Sequence[Model] | None:
+    """Return the configured catalogue; if it cannot be used, warn and list the built-in one."""
+    try:
+        return await session.file_workers.run(effective.model_catalog)
+    except ConfigError as error:
+        session.notify_nowait(CONFIG_WARNING, defaults_used(error))
+        return None
 
 
 async def _ask_provider(server: Server, effective: EffectiveConfig) -> Sequence[str] | None:
