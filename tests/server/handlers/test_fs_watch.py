@@ -50,9 +50,13 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
+def canonical(path: Path) -> Path:
+    return path.resolve() if path.exists() else path
+
+
 async def watch(client: Client, path: Path, watch_id: str = "w") -> None:
     params = {"path": str(path), "watchId": watch_id}
-    answer = {"path": str(path), "watchId": watch_id}
+    answer = {"path": str(canonical(path)), "watchId": watch_id}
     assert await client.request("fs/watch", params) == answer
 
 
@@ -185,7 +189,7 @@ async def test_a_path_that_is_created_step_by_step_is_reported(
     assert await wait_for_changes(client, path) == {str(path)}
 
 
-async def test_changes_behind_a_link_are_reported_by_the_requested_path(
+async def test_changes_behind_a_link_are_reported_by_the_path_of_the_answer(
     client: Client, folder: Path
 ) -> None:
     to_folder, to_file = folder.with_name("to-folder"), folder.with_name("to-file")
@@ -195,15 +199,10 @@ async def test_changes_behind_a_link_are_reported_by_the_requested_path(
     await watch(client, to_file, "file")
     await watch(client, to_folder / "f", "through")
     write(folder / "f", "longer")
-    assert await wait_for_changes(client, to_folder / "f", watch_id="folder") == {
-        str(to_folder / "f")
-    }
-    write(folder / "f", "longer still")
-    assert await wait_for_changes(client, to_file, watch_id="file") == {str(to_file)}
-    write(folder / "f", "longer than that")
-    assert await wait_for_changes(client, to_folder / "f", watch_id="through") == {
-        str(to_folder / "f")
-    }
+    for watch_id in ("folder", "file", "through"):
+        changed = await wait_for_changes(client, folder / "f", watch_id=watch_id)
+        assert changed == {str(folder / "f")}
+        write(folder / "f", f"longer than {watch_id}")
 
 
 async def test_a_redirected_link_is_reported(client: Client, folder: Path) -> None:
@@ -343,3 +342,27 @@ async def test_too_many_changes_are_reported_as_one(notified: Client, folder: Pa
         (folder / "fg"[number % 2]).chmod(0o600)
     write(folder / "unheard")
     assert str(folder) in await wait_for_changes(notified, folder)
+
+
+async def test_paths_are_reported_without_links_on_the_way(client: Client, folder: Path) -> None:
+    """Upstream documents a canonical path in the answer; ours also has one in the changes."""
+    link = folder.parent / "link"
+    link.symlink_to(folder)
+    params = {"path": str(link / "sub" / ".." / "f"), "watchId": "w"}
+    answer = await client.request("fs/watch", params)
+    write(folder / "f", "changed")
+
+    assert answer == {"path": str(folder / "f"), "watchId": "w"}
+    assert await wait_for_changes(client, folder / "f") == {str(folder / "f")}
+
+
+async def test_changes_below_a_link_have_the_path_of_the_answer(
+    client: Client, folder: Path
+) -> None:
+    link = folder.parent / "link"
+    link.symlink_to(folder)
+    answer = await client.request("fs/watch", {"path": str(link), "watchId": "w"})
+    write(folder / "new")
+
+    assert answer["path"] == str(folder)
+    assert str(folder / "new") in await wait_for_changes(client, folder / "new")

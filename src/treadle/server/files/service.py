@@ -16,6 +16,7 @@ from typing import Final
 
 from treadle.protocol.fs import FsGetMetadataResponse, FsReadDirectoryEntry
 from treadle.server.files.copying import copy_file, copy_folder
+from treadle.support.files.birth_time import birth_time_ms
 from treadle.support.files.folders import remove_folder
 from treadle.support.files.reading import FileTooLarge as TooLarge
 from treadle.support.files.reading import NotRegularFile, read_regular
@@ -88,7 +89,7 @@ def describe(path: Path) -> FsGetMetadataResponse:
     is_symlink = path.is_symlink()
     status = path.stat()
     return FsGetMetadataResponse(
-        created_at_ms=max(0, int(getattr(status, "st_birthtime", 0) * 1000)),
+        created_at_ms=birth_time_ms(path, status),
         is_directory=stat.S_ISDIR(status.st_mode),
         is_file=stat.S_ISREG(status.st_mode),
         is_symlink=is_symlink,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Final, ParamSpec, TypeVar, cast
@@ -141,6 +142,8 @@ async def fs_watch(ctx: Context[ClientSession], params: FsWatchParams) -> FsWatc
     check_folder(params.path, "path")
     path = str(_absolute(params.path))
     session = ctx.session
+    # The path itself is watched: what a link on the way refers to may change.
+    shown = await session.file_workers.run(_canonical, Path(path))
     watch_id = uuid7() if params.watch_id is None else check_term(params.watch_id, "watchId")
     if watch_id in session.watches:
         raise InvalidRequest(f"watchId already exists: {watch_id}", kind="watchExists")
@@ -156,8 +159,8 @@ async def fs_watch(ctx: Context[ClientSession], params: FsWatchParams) -> FsWatc
             raise _io_error(error) from error
         raise
     # Start after the reply: the client must know of the watch before its first change.
-    ctx.after_reply(lambda: _follow(ctx, watch_id, watch))
-    return FsWatchResponse(path, watch_id)
+    ctx.after_reply(lambda: _follow(ctx, watch_id, watch, partial(_moved, Path(path), shown)))
+    return FsWatchResponse(str(shown), watch_id)
 
 
 @router.request(FS_UNWATCH)
@@ -169,11 +172,24 @@ def fs_unwatch(ctx: Context[ClientSession], params: FsUnwatchParams) -> FsUnwatc
     return FsUnwatchResponse()
 
 
-def _follow(ctx: Context[ClientSession], watch_id: str, watch: PathWatch) -> None:
+def _canonical(path: Path) -> Path:
+    """Return a path without links, up to its last part if that does not exist yet."""
+    return path.resolve() if path.exists() else path.parent.resolve() / path.name
+
+
+def _moved(watched: Path, shown: Path, path: str) -> str:
+    """Return a changed path as the answer to the client spells it."""
+    return str(shown / Path(path).relative_to(watched)) if watched != shown else path
+
+
+def _follow(
+    ctx: Context[ClientSession], watch_id: str, watch: PathWatch, spell: Callable[[str], str]
+) -> None:
     session = ctx.session
 
     async def notify(changed: list[str]) -> None:
-        await session.notify(FS_CHANGED, FsChangedNotification(changed, watch_id))
+        paths = [spell(path) for path in changed]
+        await session.notify(FS_CHANGED, FsChangedNotification(paths, watch_id))
 
     task = ctx.connection.spawn(follow(watch, notify), f"watch {watch_id}")
     if task is None:
