@@ -142,6 +142,8 @@ class ActiveTurn(Struct):
     # Why the turn must end as failed in any case: it can no longer be stored.
     failure: TurnError | None = None
     is_ending: bool = False
+    # Whether clients know that the sandbox does not work.
+    has_sandbox_error: bool = False
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     # Null if an earlier server started the turn.
     _stopwatch: Stopwatch | None = None

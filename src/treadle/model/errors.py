@@ -188,6 +188,17 @@ def disconnected(why: str, *, is_retryable: bool = True) -> ModelError:
     )
 
 
+def mark_progress(error: ModelError, status: int, *, emitted: bool) -> None:
+    """Note how far a stream came: one that was cut before its first event was never connected."""
+    error.emitted = emitted
+    info = error.info if not emitted else None
+    if isinstance(info, CodexErrorInfoDetail) and info.response_stream_disconnected is not None:
+        error.info = CodexErrorInfoDetail(
+            response_stream_connection_failed=HttpStatus(http_status_code=status)
+        )
+        error.http_status = status
+
+
 def incomplete(reason: str) -> ModelError:
     """Return the error for a response that the provider ended early."""
     return ModelError(f"incomplete response, reason: {reason}", phase="stream")

@@ -55,6 +55,11 @@ CASES: list[tuple[Reply, JsonValue, str]] = [
         DISCONNECTED,
         "stream disconnected before completion: ",
     ),
+    (
+        Reply([], is_cut=True),
+        {"responseStreamConnectionFailed": {"httpStatusCode": 200}},
+        "stream disconnected before completion: ",
+    ),
     (fails("context_length_exceeded", "too long"), "contextWindowExceeded", "too long"),
     (fails("insufficient_quota", "no money"), "usageLimitExceeded", "no money"),
     (fails("server_error", "srv"), "internalServerError", "srv"),
@@ -194,6 +199,57 @@ async def test_an_answer_of_another_model_is_reported(stage: Stage) -> None:
     assert [(each["fromModel"], each["toModel"]) for each in rerouted] == [
         ("mock-model", "mock-other")
     ]
+
+
+HEADERS: list[JsonValue] = [
+    {
+        "type": "response.created",
+        "response": {"id": "r", "headers": {"OpenAI-Model": "mock-other"}},
+    },
+    {
+        "type": "response.created",
+        "response": {"id": "r"},
+        "headers": {"x-openai-model": ["mock-other"]},
+    },
+]
+
+
+@pytest.mark.parametrize("event", HEADERS, ids=["in the response", "in the event"])
+async def test_headers_inside_the_stream_name_another_model_too(
+    stage: Stage, event: JsonValue
+) -> None:
+    """Upstream: `response.created` carries the headers where the transport has none."""
+    stage.model.plays(Reply([event, event, *message("ok", "m1"), completed()]))
+    client = await stage.client()
+    messages = await client.run(await client.start())
+
+    rerouted = params_of(messages, "model/rerouted")
+    assert [(each["fromModel"], each["toModel"]) for each in rerouted] == [
+        ("mock-model", "mock-other")
+    ]
+
+
+ODD_HEADERS: list[JsonValue] = [5, [], "x", {"openai-model": 5}, {"openai-model": []}, {"a": None}]
+
+
+@pytest.mark.parametrize("headers", ODD_HEADERS, ids=str)
+async def test_headers_of_an_unexpected_shape_are_ignored(stage: Stage, headers: JsonValue) -> None:
+    event = {**created(), "headers": headers}
+    stage.model.plays(Reply([event, *message("ok", "m1"), completed()]))
+    client = await stage.client()
+    messages = await client.run(await client.start())
+
+    assert outline(messages)[-1] == "turn/completed completed"
+    assert params_of(messages, "model/rerouted") == []
+
+
+async def test_the_number_of_models_that_a_stream_names_is_limited(stage: Stage) -> None:
+    events = [{**created(), "headers": {"openai-model": f"mock-{at}"}} for at in range(100)]
+    stage.model.plays(Reply([*events, *message("ok", "m1"), completed()]))
+    client = await stage.client()
+    messages = await client.run(await client.start())
+
+    assert len(params_of(messages, "model/rerouted")) == 16
 
 
 ODD_ITEMS: list[JsonValue] = [

@@ -20,6 +20,8 @@ from treadle.engine.terminals.output_file import folder_of
 from treadle.engine.terminals.run import CommandRun
 from treadle.engine.terminals.shell import environment, without_startup_files
 from treadle.engine.terminals.terminals import wait
+from treadle.protocol import notifications as n
+from treadle.protocol.error import ErrorNotification, TurnError
 from treadle.protocol.item import CommandExecutionThreadItem
 from treadle.sandbox.backends.selection import SandboxUnavailable
 from treadle.sandbox.policy import Confinement
@@ -170,6 +172,7 @@ class CommandAttempt:
                 limits=self._thread.settings.shell.command_limits(),
             )
         except SandboxUnavailable as error:
+            self._publish_error(str(error))
             raise self._fail(str(error)) from error
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else str(error)
@@ -197,6 +200,17 @@ class CommandAttempt:
 
         proxy, proxy_env = self._thread.approvals.hosts.create_proxy(run)
         return env | proxy_env, proxy
+
+    def _publish_error(self, reason: str) -> None:
+        """Publish, once per turn, that the sandbox does not work; the turn goes on without it."""
+        turn = self.run.turn
+        if turn.has_sandbox_error:
+            return
+        turn.has_sandbox_error = True
+        error = TurnError(reason, codex_error_info="sandboxError")
+        # The flag means that the error does not end the turn.
+        notification = ErrorNotification(error, self._thread.id, turn.id, will_retry=True)
+        turn.log.publish(n.ERROR, notification)
 
     def _fail(self, reason: str) -> NotRun:
         message = f"{self.error_prefix}: {reason}"

@@ -22,6 +22,7 @@ class ResponseBody:
     """An open stream with an idle timeout."""
 
     def __init__(self, response: ClientResponse, config: ProviderConfig) -> None:
+        self.status = response.status
         self.headers = response.headers
         self._response = response
         kind = self.headers.get("content-type", "")

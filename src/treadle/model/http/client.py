@@ -21,6 +21,7 @@ from treadle.model.errors import (
     compressed,
     connection_failed,
     from_status,
+    mark_progress,
     missing_key,
     no_answer,
     refused_redirect,
@@ -117,7 +118,7 @@ class ProviderEndpoint:
                 for event in reading.finish():
                     yield event
             except ModelError as error:
-                error.emitted = emitted
+                mark_progress(error, answer.status, emitted=emitted)
                 raise
             finally:
                 if is_whole:

@@ -47,6 +47,10 @@ logger = logging.getLogger(__name__)
 MAX_RATE_LIMITS: Final = 64
 """How many rate limits of one stream are reported; each goes to every client of the server."""
 
+MAX_REROUTES: Final = 16
+"""How many models may answer one request; each is published."""
+
+_MODEL_HEADERS: Final = ("openai-model", "x-openai-model")
 _PREFIXES: Final = {
     "message": "msg",
     "reasoning": "rs",
@@ -71,6 +75,7 @@ class _Event(Struct, frozen=True):
     item: JsonValue = None
     response: JsonValue = None
     error: JsonValue = None
+    headers: JsonValue = None
 
 
 _DECODER: Final = msgspec.json.Decoder(_Event)
@@ -88,16 +93,22 @@ class ResponsesStream:
         self._done = 0
         self._has_skipped = False
         self._rate_limits = 0
+        # The models that have answered, by the headers.
+        self._models: set[str] = set()
 
     def begin(self, headers: Mapping[str, str]) -> Sequence[ModelEvent]:
         """Report rate limits, and whether another model than the requested one responds."""
-        events: list[ModelEvent] = [RateLimits(limits_of_headers(headers))]
-        model = short_name(headers.get("openai-model") or "")
-        if model:
-            events.append(ServerModel(model))
-            if not _is_same_model(model, self._model):
-                events.append(Rerouted(model))
-        return events
+        return [RateLimits(limits_of_headers(headers)), *self._answering(headers)]
+
+    def _answering(self, headers: JsonValue | Mapping[str, str]) -> Sequence[ModelEvent]:
+        """Report the model that headers name, once."""
+        model = short_name(_model_of(headers))
+        if not model or model in self._models or len(self._models) == MAX_REROUTES:
+            return ()
+        self._models.add(model)
+        if _is_same_model(model, self._model):
+            return (ServerModel(model),)
+        return (ServerModel(model), Rerouted(model))
 
     def feed(self, payload: bytes) -> Sequence[ModelEvent]:
         """Handle one event."""
@@ -113,7 +124,11 @@ class ResponsesStream:
             item = self._by_id.get(event.item_id)
             if item is not None and isinstance(event.delta, str):
                 return (ModelTextDelta(item.id, event.delta),)
-        return self._take(event, payload)
+        if event.headers is None and event.response is None:
+            return self._take(event, payload)
+        response = event.response if isinstance(event.response, dict) else {}
+        model = [*self._answering(response.get("headers")), *self._answering(event.headers)]
+        return [*model, *self._take(event, payload)]
 
     def finish(self) -> Sequence[ModelEvent]:
         """Raise: the stream was cut."""
@@ -287,6 +302,17 @@ def _is_refusal(part: JsonValue) -> bool:
 
 def _new_id(kind: str) -> str:
     return f"{_PREFIXES.get(kind, 'item')}_{uuid.uuid4().hex}"
+
+
+def _model_of(headers: JsonValue | Mapping[str, str]) -> str:
+    """Return the model that headers name; inside an event, a value may be a list."""
+    if not isinstance(headers, Mapping):
+        return ""
+    for name, value in headers.items():
+        if name.lower() in _MODEL_HEADERS:
+            first = value[0] if isinstance(value, list) and value else value
+            return first if isinstance(first, str) else ""
+    return ""
 
 
 def _is_same_model(answering: str, asked: str) -> bool:
