@@ -25,7 +25,7 @@ class CommandExecutionOutputDeltaNotification(Value, frozen=True):
 
 
 class FileChangeOutputDeltaNotification(Value, frozen=True):
-    """Output of the patch tool; only older servers send it."""
+    """Output of the patch tool; only clients of older releases receive it."""
 
     delta: str
     item_id: str

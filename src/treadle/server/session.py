@@ -23,9 +23,14 @@ from treadle.jsonrpc.errors import (
 from treadle.protocol.base import RequestId
 from treadle.protocol.client_requests import INITIALIZE
 from treadle.protocol.experimental import gated
-from treadle.protocol.initialize import InitializeParams
+from treadle.protocol.initialize import ClientInfo, InitializeParams
 from treadle.protocol.method import Notification, Request
-from treadle.protocol.notifications import CONFIG_WARNING, SERVER_NOTIFICATIONS, THREAD_STARTED
+from treadle.protocol.notifications import (
+    CONFIG_WARNING,
+    ITEM_FILE_CHANGE_OUTPUT_DELTA,
+    SERVER_NOTIFICATIONS,
+    THREAD_STARTED,
+)
 from treadle.protocol.thread import (
     ServerRequestResolvedNotification,
     ThreadStartedNotification,
@@ -60,6 +65,10 @@ class FollowedThread(Struct, frozen=True):
     thread: LoadedThread
     subscription: Subscription
     task: asyncio.Task[None]
+
+
+LAST_WITH_PATCH_OUTPUT: Final = 118
+"""The last minor release of Codex whose clients expect `item/fileChange/outputDelta`."""
 
 
 class ClientSession:
@@ -127,6 +136,8 @@ class ClientSession:
             extensions = capabilities.extensions or {}
             self.wants_legacy_approvals = extensions.get("legacyApprovals") is True
             self._opted_out = frozenset(capabilities.opt_out_notification_methods or ())
+        if not self.wants_legacy_approvals and not is_older(params.client_info):
+            self._opted_out |= {ITEM_FILE_CHANGE_OUTPUT_DELTA.method}
 
     def listen(self) -> None:
         """Send the server's warnings, then subscribe to broadcasts."""
@@ -314,6 +325,14 @@ class ClientSession:
         if self.client is None or method.method in self._opted_out:
             return False
         return self.is_experimental or not method.experimental
+
+
+def is_older(client: ClientInfo) -> bool:
+    """Return whether this is a program of Codex of a release that expects the output of patches."""
+    parts = client.version.split("-")[0].split(".")
+    if not client.name.startswith("codex") or len(parts) < 2:
+        return False
+    return parts[0] == "0" and parts[1].isdecimal() and int(parts[1][:4]) <= LAST_WITH_PATCH_OUTPUT
 
 
 def guard(session: ClientSession, method: Request[object, object], params: object) -> None:

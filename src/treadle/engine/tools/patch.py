@@ -18,6 +18,7 @@ from treadle.engine.tools.registry import Output, ToolCall, ToolRefused, read_ar
 from treadle.model.base import ModelTool
 from treadle.model.catalog import traits_of
 from treadle.protocol import notifications as n
+from treadle.protocol.delta import FileChangeOutputDeltaNotification
 from treadle.protocol.item import FileChangeThreadItem, FileUpdateChange, PatchApplyStatus
 from treadle.protocol.turn import TurnDiffUpdatedNotification
 from treadle.support.clock import Stopwatch
@@ -158,6 +159,9 @@ async def apply_patch(
 
 
 def _publish(turn: ActiveTurn, call_id: str, patch: Draft, outcome: Applied | Exception) -> None:
+    text = _summary(outcome.edits) if isinstance(outcome, Applied) else f"{outcome}\n"
+    delta = FileChangeOutputDeltaNotification(text, call_id, turn.thread_id, turn.id)
+    turn.log.publish(n.ITEM_FILE_CHANGE_OUTPUT_DELTA, delta)
     if not isinstance(outcome, Applied):
         turn.complete_item(_item(call_id, patch.changes, "failed"))
         return
