@@ -17,11 +17,17 @@ from treadle.config.layers import Layer, Merged, absolute_paths, merge
 from treadle.config.planted import Planted
 from treadle.config.project import Project
 from treadle.config.providers import choose_model, choose_provider, read_providers
-from treadle.config.requirements import keep_to, read_requirements, refuse_disallowed
+from treadle.config.requirements import (
+    keep_to,
+    read_requirements,
+    refuse_disallowed,
+    required_by,
+)
 from treadle.config.settings import ConfigValues, Table, check
 from treadle.config.warnings import defaults_used, keys_refused, keys_unknown, value_replaced
 from treadle.protocol.base import JsonValue
 from treadle.protocol.config import (
+    LegacyManagedConfigTomlFromFileConfigLayerSource,
     SessionFlagsConfigLayerSource,
     SystemConfigLayerSource,
     UserConfigLayerSource,
@@ -44,7 +50,9 @@ Warnings: TypeAlias = list[ConfigWarningNotification]
 
 
 class Configuration:
-    """Layers from low to high: built-in, system, user, project, profile, command line, request.
+    """Layers: built-in, system, user, project, profile, command line, request, managed.
+
+    A later one wins.
 
     Changed files are read again on the next use, so there is no explicit reload.
     """
@@ -90,7 +98,8 @@ class Configuration:
         folder = None if cwd is None else Path(os.path.abspath(cwd))  # noqa: PTH100
         base = [*self._base()]
         overrides = self._request_layers(request)
-        outer = _check(merge([*base, *self._flags, *overrides]))
+        managed = self._managed()
+        outer = _check(merge([*base, *self._flags, *overrides, *managed]))
         warnings: Warnings = []
         project = (
             None if folder is None else Project(folder, outer, Planted(lambda: self.opened_roots))
@@ -98,7 +107,7 @@ class Configuration:
         inner = (
             self._project_layers(project, warnings, shows_ignored=shows_ignored) if project else []
         )
-        layers = [*base, *inner, *self._profile(outer), *self._flags, *overrides]
+        layers = [*base, *inner, *self._profile(outer), *self._flags, *overrides, *managed]
         if overrides:
             return self._build(layers, project, warnings)
         ignored = tuple(layer.disabled_reason for layer in inner)
@@ -136,7 +145,8 @@ class Configuration:
     def trusted_folders(self) -> Sequence[str]:
         """The folders that the user trusts by name; empty if the configuration is invalid."""
         try:
-            projects = _check(merge([*self._base(), *self._flags])).projects or {}
+            layers = [*self._base(), *self._flags, *self._managed()]
+            projects = _check(merge(layers)).projects or {}
         except ConfigError:
             return ()
         return [path for path, about in projects.items() if about.trust_level == "trusted"]
@@ -151,7 +161,8 @@ class Configuration:
         Raises:
             ConfigError: the file cannot be read, or a requirement is invalid.
         """
-        return read_requirements(self._read(self.system / "requirements.toml"))
+        table = self._read(self.system / "requirements.toml")
+        return read_requirements({**required_by(self._read(self._managed_file)), **table})
 
     @property
     def user_file(self) -> Path:
@@ -170,8 +181,9 @@ class Configuration:
             ConfigError: a file cannot be read, or a value does not fit.
         """
         base = [self._system_layer(), self.user_layer(table)]
-        outer = _check(merge([*base, *self._flags]))
-        return [*base, *self._profile(outer), *self._flags]
+        above = [*self._flags, *self._managed()]
+        outer = _check(merge([*base, *above]))
+        return [*base, *self._profile(outer), *above]
 
     def forget(self) -> None:
         """Drop cached files: two changes within one timestamp look like one."""
@@ -181,6 +193,17 @@ class Configuration:
     def _system_layer(self) -> Layer:
         path = self.system / "config.toml"
         return Layer(SystemConfigLayerSource(file=str(path)), self._read(path))
+
+    @property
+    def _managed_file(self) -> Path:
+        return self.system / "managed_config.toml"
+
+    def _managed(self) -> list[Layer]:
+        """Return the administrator's layer above all others, if there is one."""
+        path = self._managed_file
+        table = self._read(path)
+        source = LegacyManagedConfigTomlFromFileConfigLayerSource(file=str(path))
+        return [Layer(source, table)] if table else []
 
     def _base(self) -> Sequence[Layer]:
         source = UserConfigLayerSource(file=str(self.user_file))
@@ -275,7 +298,11 @@ class Configuration:
     def _stamps(self, layers: Sequence[Layer]) -> tuple[object, ...]:
         """Return a key that changes whenever one of the files changes."""
         folders = [layer.folder for layer in layers if layer.folder is not None]
-        files = [self.system / "requirements.toml", *(each / "config.toml" for each in folders)]
+        files = [
+            self.system / "requirements.toml",
+            self._managed_file,
+            *(each / "config.toml" for each in folders),
+        ]
         return tuple((file, _stamp(file)) for file in files)
 
     def _circumstances(self) -> tuple[object, ...]:

@@ -18,6 +18,7 @@ from treadle.protocol.config import (
     ConfigLayer,
     ConfigLayerMetadata,
     ConfigLayerSource,
+    LegacyManagedConfigTomlFromFileConfigLayerSource,
     ProjectConfigLayerSource,
     SystemConfigLayerSource,
     UserConfigLayerSource,
@@ -64,6 +65,8 @@ class Layer:
                 return f"system ({file})"
             case ProjectConfigLayerSource(dot_codex_folder=folder):
                 return f"project ({folder}/config.toml)"
+            case LegacyManagedConfigTomlFromFileConfigLayerSource(file=file):
+                return f"managed ({file})"
             case _:
                 return "session-flags"
 

@@ -35,6 +35,17 @@ class Replaced(NamedTuple):
     instead: JsonValue
 
 
+def required_by(managed: Mapping[str, JsonValue]) -> Table:
+    """Return the requirements that the policies in a managed configuration stand for."""
+    required: Table = {}
+    if (approvals := managed.get("approval_policy")) is not None:
+        required["allowed_approval_policies"] = [approvals]
+    if (mode := managed.get("sandbox_mode")) is not None:
+        # A stricter sandbox is always allowed.
+        required["allowed_sandbox_modes"] = list(dict.fromkeys([mode, "read-only"]))
+    return required
+
+
 def read_requirements(table: Mapping[str, JsonValue]) -> ConfigRequirements | None:
     """Read the file's table; an empty table sets no requirements.
 
