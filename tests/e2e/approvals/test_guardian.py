@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from tests.harness.commands import LOGIN_SHELL
 from tests.harness.scripted import client_of, playing
 from tests.harness.threads import EPILOGUE, Client, outline, params_of
-from treadle.engine.approvals.guardian import TOO_LARGE
+from treadle.engine.approvals.guardian import DECIDE, MAX_STEPS, TOO_LARGE
 from treadle.engine.patch.work import draft
 from treadle.engine.reviewed import IS_CUT, details_of_edits
 from treadle.model.base import ModelRequest
@@ -41,11 +41,12 @@ class Guarded:
         self.target = workspace / "made"
         self.does: Response | None = None
         self.says: Response = verdict("allow")
+        self.judge: Callable[[ModelRequest], Response] = lambda _request: self.says
         self.model = ScriptedModel(self._play)
 
     def _play(self, request: ModelRequest) -> Response:
         if request.subagent == "guardian":
-            return self.says
+            return self.judge(request)
         if any("output" in item for item in request.input):
             return "done"
         if self.does is not None:
@@ -134,16 +135,19 @@ async def test_an_approved_command_runs_without_a_server_request(
     assert "item/commandExecution/requestApproval" not in outline(messages)
 
 
-async def test_the_reviewer_sees_the_conversation_and_has_no_tools(
+async def test_the_reviewer_sees_the_conversation_and_its_tokens_are_not_the_thread_s(
     client: Client, guarded: Guarded, tmp_path: Path, server: Server
 ) -> None:
+    """Upstream: the reviewer's usage is separate."""
     guarded.says = [verdict("allow"), usage(50_000, 5)]
     thread_id = await client.start(cwd=str(tmp_path), **REVIEWED)
-    await client.run(thread_id, "make it")
+    messages = await client.run(thread_id, "make it")
+    totals = params_of(messages, "thread/tokenUsage/updated")
+    assert all(each["tokenUsage"]["total"]["totalTokens"] < 50_000 for each in totals)
     asked = guarded.question
     text = asked.input[0]["content"][0]["text"]
 
-    assert (list(asked.tools), len(asked.input)) == ([], 1)
+    assert ([tool["name"] for tool in asked.tools], len(asked.input)) == (["exec_command"], 1)
     assert "[user] make it" in text
     assert "it has to be" in text
     assert str(guarded.target) in text
@@ -362,3 +366,146 @@ async def test_the_user_can_override_a_denial(
     for bad in (allowed, {}, None):
         refused = await client.refusal(method, {"threadId": thread_id, "event": bad})
         assert (refused.code, refused.kind) == (-32600, "invalidParams")
+
+
+def looks(*commands: str) -> Response:
+    """A response of the reviewer with these commands."""
+    return [
+        calls("exec_command", {"cmd": text}, call_id=f"e{at}") for at, text in enumerate(commands)
+    ]
+
+
+def evidence(request: ModelRequest) -> list[str]:
+    """The outputs that the reviewer has read."""
+    return [str(item["output"]) for item in request.input if "output" in item]
+
+
+async def reviewed(client: Client, guarded: Guarded, tmp_path: Path) -> list[JsonValue]:
+    """Run a turn whose command is reviewed."""
+    thread_id = await client.start(cwd=str(tmp_path), sandbox="workspace-write", **REVIEWED)
+    return await client.run(thread_id, "make it")
+
+
+def reviews(guarded: Guarded) -> list[ModelRequest]:
+    """The requests of the reviewer."""
+    return [request for request in guarded.model.requests if request.subagent == "guardian"]
+
+
+async def test_the_reviewer_gathers_evidence_before_it_decides(
+    client: Client, guarded: Guarded, tmp_path: Path
+) -> None:
+    """Upstream: it gathers relevant context; its commands are not items of the thread."""
+    (tmp_path / "deploy.sh").write_text("echo harmless\n")
+
+    def judge(request: ModelRequest) -> Response:
+        return verdict("allow") if evidence(request) else looks("cat deploy.sh")
+
+    guarded.judge = judge
+    messages = await reviewed(client, guarded, tmp_path)
+
+    assert evidence(reviews(guarded)[-1]) == ["exit code 0\necho harmless\n"]
+    assert guarded.target.exists()
+    items = [each["item"]["id"] for each in params_of(messages, "item/started")]
+    assert "e0" not in items
+
+
+async def test_the_reviewer_can_change_nothing_and_reach_no_host(
+    client: Client, guarded: Guarded, tmp_path: Path
+) -> None:
+    """Ours: its sandbox is read-only and without network, whatever the thread's is."""
+    listener = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1")
+    port = listener.sockets[0].getsockname()[1]
+    commands = (
+        f"touch {tmp_path / 'written'}",
+        f"exec 3<>/dev/tcp/127.0.0.1/{port} && echo reached",
+        "cat /nowhere",
+    )
+    guarded.judge = lambda request: (
+        verdict("deny") if evidence(request) else looks(*(f"bash -c '{each}'" for each in commands))
+    )
+    async with listener:
+        thread_id = await client.start(
+            cwd=str(tmp_path),
+            sandbox="danger-full-access",
+            approvalPolicy="untrusted",
+            approvalsReviewer="auto_review",
+        )
+        await client.run(thread_id, "make it")
+
+    outputs = evidence(reviews(guarded)[-1])
+    assert [output.partition("\n")[0] for output in outputs] == ["exit code 1"] * 3
+    assert not (tmp_path / "written").exists()
+    assert not any("reached" in output for output in outputs)
+
+
+async def test_the_steps_and_commands_of_a_review_are_limited(
+    client: Client, guarded: Guarded, tmp_path: Path
+) -> None:
+    guarded.judge = lambda _request: looks(*["true"] * 6)
+    messages = await reviewed(client, guarded, tmp_path)
+
+    asked = reviews(guarded)
+    assert len(asked) == MAX_STEPS + 1
+    assert evidence(asked[1]) == ["exit code 0\n"] * 4 + ["too many commands at once"] * 2
+    assert asked[-1].input[-1]["content"][0]["text"] == DECIDE
+    assert params_of(messages, COMPLETED)[0]["review"]["status"] == "denied"
+    assert not guarded.target.exists()
+
+
+async def test_a_command_of_the_reviewer_that_does_not_end_is_stopped(
+    client: Client, guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("treadle.engine.approvals.evidence.COMMAND_SECONDS", 0.3)
+    guarded.judge = lambda request: (
+        verdict("allow") if evidence(request) else looks("echo begun; sleep 60")
+    )
+    await reviewed(client, guarded, tmp_path)
+
+    assert evidence(reviews(guarded)[-1]) == ["stopped after 0.3 seconds\nbegun\n"]
+
+
+@pytest.mark.parametrize(
+    ("call", "output"),
+    [
+        (calls("exec_command", {"cmd": "yes | head -c 99999"}), "exit code 0\n" + "y\n" * 8192),
+        (calls("exec_command", {"cmd": 5}), "failed to parse function arguments"),
+        (calls("exec_command", {"cmd": "true", "workdir": "/nowhere"}), "the command could not"),
+        (calls("exec_command", {"cmd": "true\0"}), "the command could not be started"),
+        (calls("apply_patch", {"input": "x"}), "unsupported call: apply_patch"),
+    ],
+    ids=["long output", "arguments", "folder", "null byte", "another tool"],
+)
+async def test_calls_of_the_reviewer_always_get_an_output(
+    client: Client, guarded: Guarded, tmp_path: Path, *, call: Response, output: str
+) -> None:
+    guarded.judge = lambda request: verdict("allow") if evidence(request) else call
+    await reviewed(client, guarded, tmp_path)
+
+    assert evidence(reviews(guarded)[-1])[0].startswith(output)
+    assert guarded.target.exists()
+
+
+async def test_an_answer_without_a_verdict_is_asked_for_once_more(
+    client: Client, guarded: Guarded, tmp_path: Path
+) -> None:
+    """Ours: only then with a response format, with which some servers make no calls."""
+    guarded.judge = lambda request: (
+        verdict("allow") if request.output_schema is not None else "It looks fine to me."
+    )
+    await reviewed(client, guarded, tmp_path)
+
+    assert [request.output_schema is not None for request in reviews(guarded)] == [False, True]
+    assert guarded.target.exists()
+
+
+async def test_without_the_shell_tool_the_reviewer_has_none_either(
+    home: Path, client: Client, guarded: Guarded, tmp_path: Path
+) -> None:
+    (home / "config.toml").write_text("features.shell_tool = false", "utf-8")
+    guarded.does = adding(guarded.target, 1)
+    thread_id = await client.start(
+        cwd=str(tmp_path), approvalPolicy="untrusted", approvalsReviewer="auto_review"
+    )
+    await client.run(thread_id, "make it")
+
+    assert list(guarded.question.tools) == []

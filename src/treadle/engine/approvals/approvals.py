@@ -63,8 +63,9 @@ from treadle.shell.scripts import display
 from treadle.store.records import Decided
 
 if TYPE_CHECKING:
-    from treadle.engine.approvals.guardian import FindConversation, Guardian
+    from treadle.engine.approvals.guardian import Guardian
     from treadle.engine.approvals.network import HostApprovals
+    from treadle.engine.approvals.transcript import FindConversation
     from treadle.engine.conversation.model_context import ModelContext
     from treadle.engine.patch.work import Draft
     from treadle.engine.state import ThreadState
