@@ -20,8 +20,10 @@ from treadle.protocol.permission import ActivePermissionProfile
 from treadle.protocol.policy import (
     ApprovalsReviewer,
     AskForApproval,
+    DangerFullAccessSandboxPolicy,
     ReadOnlySandboxPolicy,
     SandboxPolicy,
+    WorkspaceWriteSandboxPolicy,
 )
 from treadle.protocol.settings import ThreadSettings
 from treadle.protocol.tool import DynamicToolSpec
@@ -137,6 +139,23 @@ class RunSettings(Struct, frozen=True, kw_only=True):
         return self.features.get(feature, DEFAULTS[feature])
 
     @property
+    def is_planning(self) -> bool:
+        """Whether the thread plans, and changes nothing."""
+        return self.mode().mode == "plan"
+
+    @property
+    def enforced_sandbox(self) -> SandboxPolicy:
+        """The sandbox of commands and edits: in plan mode, they write nothing."""
+        policy = self.sandbox
+        if self.is_planning and isinstance(policy, WorkspaceWriteSandboxPolicy):
+            return ReadOnlySandboxPolicy(
+                network_access=policy.network_access, access=policy.read_only_access
+            )
+        if self.is_planning and isinstance(policy, DangerFullAccessSandboxPolicy):
+            return ReadOnlySandboxPolicy(network_access=True)
+        return policy
+
+    @property
     def reviewer(self) -> ApprovalsReviewer:
         """Who decides about approvals: the user, unless the guardian may."""
         return self.approvals_reviewer if self.is_enabled("guardian_approval") else "user"
@@ -171,7 +190,9 @@ class RunSettings(Struct, frozen=True, kw_only=True):
 
         What a client chose for the sub-agent stays.
         """
-        changed: dict[str, JsonValue] = {} if self.has_own_permissions else parent.permissions()
+        changed: dict[str, JsonValue] = {}
+        if not self.has_own_permissions:
+            changed = {**parent.permissions(), "sandbox": parent.enforced_sandbox}
         if not self.has_own_folder:
             changed["cwd"] = parent.cwd
         return replace(self, **changed)

@@ -139,7 +139,7 @@ class Approvals:
         judgement = judge_command(
             request.argv,
             policy=settings.approval_policy,
-            sandbox=settings.sandbox,
+            sandbox=settings.enforced_sandbox,
             rule=rules.check(request.argv),
             wants_more=request.escalated or wider != usual,
         )
@@ -224,7 +224,7 @@ class Approvals:
         paths = touched(patch.judged())
         judgement = judge_edit(
             settings.approval_policy,
-            settings.sandbox,
+            settings.enforced_sandbox,
             is_inside=all(bounds.may_write(path) for path in paths),
         )
         is_known = self.grants.has_files(paths)
@@ -440,10 +440,11 @@ class Approvals:
 
     def _confine(self, turn: ActiveTurn, *extra: AdditionalPermissionProfile) -> Confinement:
         settings = self._thread.settings_of(turn)
-        granted = (*self.grants.permissions(turn), *extra)
+        # Grants for doing the work do not apply to planning it.
+        granted = extra if settings.is_planning else (*self.grants.permissions(turn), *extra)
         # The thread's folder, not the command's: the model chooses where a command runs.
         boundary = self._thread.services.boundary
-        confined = boundary.confine(settings.sandbox, settings.cwd, granted=granted)
+        confined = boundary.confine(settings.enforced_sandbox, settings.cwd, granted=granted)
         return confined if settings.network is None else settings.network.narrow(confined)
 
     def _record(

@@ -48,7 +48,9 @@ def describe(
     """Return a developer message (permissions, mode, skills) and a user message (environment)."""
     optional = (settings.developer_instructions, _mode_instructions(settings), skills)
     developer = [
-        instructions.permissions(settings.sandbox, settings.approval_policy, settings.network),
+        instructions.permissions(
+            settings.enforced_sandbox, settings.approval_policy, settings.network
+        ),
         *(text for text in optional if text),
     ]
     now = datetime.fromtimestamp(now_ms / 1000).astimezone()

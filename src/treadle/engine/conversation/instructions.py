@@ -62,9 +62,20 @@ EXTERNAL: Final = "external_"
 """The prefix of the tag around untrusted context from a client."""
 
 PLAN_MODE: Final = """\
-You are in plan mode: work out a plan with the user, and change nothing yet. Read, search and ask \
-until you know enough. When the plan is ready, write all of it in Markdown between <proposed_plan> \
-and </proposed_plan>, each tag on a separate line, at most once per message."""
+You are in plan mode: work out a plan with the user, and change nothing yet. You stay in it until \
+another developer message ends it, also if the user asks you to start.
+
+1. Explore first. Read and search what the task touches; run commands that only inspect. \
+Files cannot be written, and patches are refused.
+2. Ask what you cannot find out and what changes the plan: goals, limits, a choice between \
+designs. Use request_user_input for short questions with suggested answers, the recommended one \
+first. Do not ask what the files can show you.
+3. Propose the plan when no decision is left to the person or agent that carries it out: what \
+changes and where, interfaces and data, edge cases, tests, and the assumptions that you made.
+
+Write the complete plan in Markdown between <proposed_plan> and </proposed_plan>, each tag on a \
+separate line, at most once per message. If the user wants changes, propose the complete plan \
+again. Do not ask for permission to carry it out."""
 DEFAULT_MODE: Final = """\
 You are in default mode: do what the user requests. Earlier instructions about plan mode no longer \
 apply."""

@@ -54,7 +54,9 @@ def judge(mode: ApprovalMode, hints: Raw, settings: RunSettings) -> Judgement:
         return Judgement("allow", f"approval_mode {mode}")
     if settings.approval_policy != "never":
         return Judgement("ask", f"approval_mode {mode}")
-    if isinstance(settings.sandbox, DangerFullAccessSandboxPolicy | ExternalSandboxSandboxPolicy):
+    if isinstance(
+        settings.enforced_sandbox, DangerFullAccessSandboxPolicy | ExternalSandboxSandboxPolicy
+    ):
         return Judgement("allow", "policy never without a sandbox")
     return Judgement("refuse", "policy never")
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from treadle.engine.thread import LoadedThread
     from treadle.engine.turn import ActiveTurn
 
+IN_PLAN_MODE: Final = (
+    "apply_patch is not allowed in Plan mode: describe the change in the proposed plan"
+)
 _FREEFORM: Final = "Edit files with a patch. The input is the patch itself, not wrapped in JSON."
 _FUNCTION: Final = """\
 Edit files with a patch. `input` is the text of the patch:
@@ -129,6 +132,8 @@ async def apply_patch(
         ToolRefused: it cannot or may not be applied; nothing was changed.
         TurnCancelled: the user cancelled the turn.
     """
+    if thread.settings_of(turn).is_planning:
+        raise ToolRefused(IN_PLAN_MODE)
     stopwatch = Stopwatch()
     shared = thread.services.patches
     try:

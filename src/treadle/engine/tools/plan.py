@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
@@ -12,6 +12,9 @@ from treadle.model.base import ModelTool
 from treadle.protocol import notifications as n
 from treadle.protocol.turn import TurnPlanStep, TurnPlanStepStatus, TurnPlanUpdatedNotification
 
+if TYPE_CHECKING:
+    from treadle.engine.thread import LoadedThread
+
 _STATUS: Final[dict[str, TurnPlanStepStatus]] = {
     "pending": "pending",
     "in_progress": "inProgress",
@@ -19,6 +22,7 @@ _STATUS: Final[dict[str, TurnPlanStepStatus]] = {
 }
 
 
+IN_PLAN_MODE: Final = "update_plan is a TODO/checklist tool and is not allowed in Plan mode"
 MAX_STEPS: Final = 1_000
 """The most steps of a plan: each update sends and stores all of them."""
 
@@ -37,6 +41,9 @@ class UpdatePlan:
     """Replaces the plan of the turn."""
 
     name = "update_plan"
+
+    def __init__(self, thread: LoadedThread) -> None:
+        self._thread = thread
 
     def spec(self) -> ModelTool:
         """The definition that the model sees."""
@@ -68,6 +75,8 @@ class UpdatePlan:
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """Publish the plan."""
+        if self._thread.settings_of(turn).is_planning:
+            raise ToolRefused(IN_PLAN_MODE)
         arguments = read_arguments(call, _Arguments)
         if len(arguments.plan) > MAX_STEPS:
             raise ToolRefused(

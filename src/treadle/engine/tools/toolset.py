@@ -29,7 +29,7 @@ def tools_of(thread: LoadedThread, agents: Agents) -> list[ToolHandler]:
     return [
         *command_tools(thread),
         ApplyPatch(thread),
-        UpdatePlan(),
+        UpdatePlan(thread),
         *(goal_tools(thread) if thread.settings.is_enabled("goals") else ()),
         RequestUserInput(thread),
         *([ViewImage(thread)] if thread.settings.is_enabled("view_image") else ()),

@@ -26,7 +26,7 @@ RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
         "thread/attachment/remove",
         "thread/attachmentOwner/list",
     ),
-    "collaboration": ("collaborationMode/list",),
+    "collaboration": ("collaborationMode/list", "thread/prepareApprovedPlan"),
     "command": (
         "command/exec",
         "command/exec/resize",

@@ -6,11 +6,21 @@ from typing import Final
 
 from treadle.connection.context import Context
 from treadle.connection.router import Router
-from treadle.protocol.client_requests import CLIENT_REQUESTS, COLLABORATION_MODE_LIST
+from treadle.engine.conversation.plans import IMPLEMENT_PLAN, add_approved_plan
+from treadle.jsonrpc.errors import InvalidParams
+from treadle.protocol.client_requests import (
+    CLIENT_REQUESTS,
+    COLLABORATION_MODE_LIST,
+    THREAD_PREPARE_APPROVED_PLAN,
+)
 from treadle.protocol.collaboration import (
     CollaborationModeListParams,
     CollaborationModeListResponse,
     CollaborationModeMask,
+)
+from treadle.protocol.sample import (
+    ThreadPrepareApprovedPlanParams,
+    ThreadPrepareApprovedPlanResponse,
 )
 from treadle.server.session import ClientSession
 
@@ -20,6 +30,20 @@ _MODES: Final = (
     CollaborationModeMask(name="Plan", mode="plan", reasoning_effort="medium"),
     CollaborationModeMask(name="Default", mode="default"),
 )
+
+
+@router.request(THREAD_PREPARE_APPROVED_PLAN)
+def thread_prepare_approved_plan(
+    ctx: Context[ClientSession], params: ThreadPrepareApprovedPlanParams
+) -> ThreadPrepareApprovedPlanResponse:
+    """Add a plan to the context of a thread, and return the message that starts the work."""
+    thread = ctx.session.server.threads.get(params.thread_id)
+    if params.attachment_path is not None and not params.attachment_path.startswith("/"):
+        raise InvalidParams(
+            "attachmentPath must be an absolute path on the server", path="attachmentPath"
+        )
+    add_approved_plan(thread.context, params.markdown)
+    return ThreadPrepareApprovedPlanResponse(IMPLEMENT_PLAN)
 
 
 @router.request(COLLABORATION_MODE_LIST)
