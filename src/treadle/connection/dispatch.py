@@ -40,6 +40,8 @@ Spawn: TypeAlias = Callable[[Coroutine[None, None, None], str], None]
 
 logger = logging.getLogger(__name__)
 
+MAX_LOGGED_ID: Final = 64
+
 
 class Dispatcher(Generic[S]):
     """Answers the requests of one connection, each exactly once."""
@@ -98,6 +100,13 @@ class Dispatcher(Generic[S]):
         size = _kept_size(call)
         self._in_flight += 1
         self._in_flight_bytes += size
+        about = {
+            "request_id": _short(call.id),
+            "method": route.method.method,
+            "peer": self._connection.peer,
+        }
+        thread_id = getattr(params, "thread_id", None)
+        logger.debug("request received", extra={**about, "thread_id": thread_id})
         release = None if key is None else partial(self._lanes.leave, key)
         context = Context(self._connection, self._connection.session, call.id, release, size)
         if key is None:
@@ -173,6 +182,7 @@ class Dispatcher(Generic[S]):
             self._leave(context)
 
     def _succeed(self, context: Context[S], result: object) -> None:
+        logger.debug("request answered", extra={"request_id": _short(context.answered_id)})
         self._outbound.put(envelope.encode_response(context.answered_id, result))
         for action in context.actions:
             try:
@@ -182,7 +192,10 @@ class Dispatcher(Generic[S]):
                 logger.exception("action after a reply failed")
 
     def _refuse(self, context: Context[S], error: Exception) -> None:
-        self.fail(context.answered_id, self._to_answer(error))
+        answer = self._to_answer(error)
+        about = {"request_id": _short(context.answered_id), "code": answer.code}
+        logger.debug("request refused", extra=about)
+        self.fail(context.answered_id, answer)
 
     def _to_answer(self, error: Exception) -> RpcError:
         translate = self._router.translate
@@ -196,6 +209,11 @@ class Dispatcher(Generic[S]):
         self._in_flight -= 1
         self._in_flight_bytes -= context.size
         context.release_scope()
+
+
+def _short(id_: Id) -> Id:
+    """Return an id for logs; a peer may choose one of any length."""
+    return id_[:MAX_LOGGED_ID] if isinstance(id_, str) else id_
 
 
 def _kept_size(call: RequestMessage) -> int:

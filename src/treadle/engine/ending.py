@@ -11,6 +11,7 @@ from treadle.engine.conversation.history import open_calls
 from treadle.engine.conversation.input import message
 from treadle.engine.conversation.items import ItemStream
 from treadle.engine.tools.registry import output_item, read_call
+from treadle.engine.turn_logs import log_end
 from treadle.protocol import notifications as n
 from treadle.protocol.error import ErrorNotification, TurnError
 from treadle.protocol.status import IdleThreadStatus, SystemErrorThreadStatus
@@ -50,6 +51,7 @@ def end_turn(thread: LoadedThread, turn: ActiveTurn, step: Step, error: TurnErro
     try:
         turn.end(step, error)
     finally:
+        log_end(turn, thread.settings)
         # In all cases: a thread that stays busy could never be used again.
         turn.ended.set()
         turn.run_actions("after_end")

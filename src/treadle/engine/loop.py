@@ -24,6 +24,7 @@ from treadle.engine.tools.call_limits import limit_call
 from treadle.engine.tools.registry import ToolCall, ToolRegistry, output_item, read_call
 from treadle.engine.turn_ids import TurnIds
 from treadle.engine.turn_limits import TurnLimits
+from treadle.engine.turn_logs import log_request, log_response, log_retry, log_start
 from treadle.model.base import (
     Completed,
     ItemDone,
@@ -85,6 +86,7 @@ class AgentLoop:
         self._thread.state.set_status(ActiveThreadStatus(active_flags=[]))
         self._thread.context.warn_unknown_model()
         self._turn.begin()
+        log_start(self._turn, self._thread.settings_of(self._turn))
 
     def give_up(self) -> None:
         """End a turn that could not be started as failed."""
@@ -281,6 +283,7 @@ class AgentLoop:
                                 run_call(call, refusal)
                         elif isinstance(event, Completed):
                             wants_more = event.end_turn is False
+                            log_response(turn, event)
                             thread.state.count(turn, event, fills_context=turn.side is None)
                         else:
                             self._publish_provider_event(event)
@@ -351,6 +354,7 @@ class AgentLoop:
             meter.admit()
         model, policy = self._thread.state.model(self._turn)
         self._turn.use_model(model)
+        log_request(self._turn, request)
         return stream_with_retries(model, request, policy=policy, on_retry=self._on_retry)
 
     def _publish_provider_event(self, event: ModelEvent) -> None:
@@ -371,6 +375,7 @@ class AgentLoop:
 
     def _on_retry(self, retry: Retry) -> None:
         """Publish the retry and its reason."""
+        log_retry(self._turn, retry)
         error = TurnError(
             f"Reconnecting... {retry.attempt}/{retry.max}",
             codex_error_info=retry.error.info,

@@ -99,6 +99,8 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     web_search: WebSearchMode | None = None
     web_search_options: WebSearchToolConfig | None = None
     config: JsonValue = None
+    # The client's name for its service, for logs.
+    service_name: str | None = None
     # The user agent of requests to the model.
     user_agent: str = ""
 

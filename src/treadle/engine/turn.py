@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from treadle.engine.events.log import EventLog
 from treadle.engine.project.diffs import TurnDiff
+from treadle.engine.turn_logs import log_item
 from treadle.model.base import Model, ModelItem
 from treadle.protocol import notifications as n
 from treadle.protocol.base import JsonValue
@@ -278,6 +279,7 @@ class ActiveTurn(Struct):
             self.open_items[item.id].current = current or (lambda: item)
             return
         self.open_items[item.id] = ItemInProgress(now, current or (lambda: item), Stopwatch())
+        log_item("item started", self, item)
         self.log.publish(n.ITEM_STARTED, self._started(item, now))
 
     def complete_item(self, item: ThreadItem, records: Sequence[AnyRecord] = ()) -> None:
@@ -291,6 +293,7 @@ class ActiveTurn(Struct):
         if item.id not in self.open_items and not self.is_over:
             self.start_item(item)
         open_item = self.open_items.pop(item.id, None)
+        log_item("item completed", self, item)
         if isinstance(item, AgentMessageThreadItem):
             self.last_message = item
         self.log.publish(

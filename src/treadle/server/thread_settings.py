@@ -273,6 +273,7 @@ def _override(
         "base_instructions": params.base_instructions,
         "developer_instructions": params.developer_instructions,
         "personality": getattr(params, "personality", None),
+        "service_name": getattr(params, "service_name", None),
     }
     changed = {name: value for name, value in overrides.items() if value is not None}
     refuse_disallowed(

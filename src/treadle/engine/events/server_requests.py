@@ -221,6 +221,7 @@ class ServerRequests(Struct):
         """Store and send the request; return its timeout in seconds."""
         self._open[request.id] = request
         self._by_number[request.request_id] = request
+        logger.debug("server request opened", extra=self._for_logs(request))
         self.on_change()
         if before is not None:
             before()
@@ -346,6 +347,17 @@ class ServerRequests(Struct):
             del self._open[request.id]
         self._by_number.pop(request.request_id, None)
 
+    def _for_logs(self, request: ServerRequest) -> dict[str, object]:
+        return {
+            "thread_id": self.thread_id,
+            "turn_id": None if request.turn is None else request.turn.id,
+            "item_id": request.call_id,
+            "method": request.method,
+            "request_id": request.request_id,
+        }
+
     def _publish_resolved(self, request: ServerRequest) -> None:
+        about = {**self._for_logs(request), "by": request.by}
+        logger.debug("server request resolved", extra=about)
         params = ServerRequestResolvedNotification(request.request_id, self.thread_id)
         self.log.publish(n.SERVER_REQUEST_RESOLVED, params)

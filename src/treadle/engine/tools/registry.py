@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from treadle.engine.errors import TurnCancelled
 from treadle.engine.turn import ActiveTurn
+from treadle.engine.turn_logs import log_tool
 from treadle.model.base import ModelItem, ModelTool
 from treadle.protocol.base import JsonValue
 from treadle.support.concurrency.shared_lock import SharedLock
@@ -154,13 +155,17 @@ class ToolRegistry:
         if tool is None and self._arriving is not None:
             await self._arriving(call.flat_name)
             tool = self.find(call)
+        log_tool("tool called", turn, call.id, call.name)
         if tool is None:
             return f"unsupported call: {call.name}"
         try:
             async with self._gate.enter(alone=getattr(tool, "is_exclusive", False)):
                 turn.check_storable()
-                return await tool.run(call, turn)
+                output = await tool.run(call, turn)
+                log_tool("tool answered", turn, call.id, call.name)
+                return output
         except ToolRefused as refusal:
+            log_tool("tool refused", turn, call.id, call.name)
             return str(refusal)
         except TurnCancelled:
             raise
