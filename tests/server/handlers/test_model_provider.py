@@ -143,3 +143,28 @@ async def test_unknown_fields_and_other_services_are_refused(home: Path) -> None
         other = await refusal(peer, "modelProvider/config/write", {"settings": bedrock})
     assert "bogus" in unknown["message"]
     assert other["data"]["kind"] == "unsupported"
+
+
+@pytest.mark.parametrize(
+    ("settings", "searches"),
+    [
+        ('wire_api = "responses"', True),
+        ('wire_api = "chat"', False),
+        ('wire_api = "anthropic"', False),
+    ],
+)
+async def test_the_search_of_a_provider_depends_on_its_interface(
+    home: Path, settings: str, *, searches: bool
+) -> None:
+    """Ours: upstream has only providers with the Responses API, and makes images."""
+    async with serving(configuration(home, TEXT.replace('"Mine"', f'"Mine"\n{settings}'))) as peer:
+        answer = await result(peer, "modelProvider/capabilities/read", {})
+
+    assert answer == {"imageGeneration": False, "webSearch": searches}
+
+
+async def test_a_disabled_search_is_not_offered(home: Path) -> None:
+    async with serving(configuration(home, f'web_search = "disabled"\n{TEXT}')) as peer:
+        answer = await result(peer, "modelProvider/capabilities/read", {})
+
+    assert answer["webSearch"] is False

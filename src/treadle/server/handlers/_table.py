@@ -88,7 +88,11 @@ RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
         "mcpServerStatus/list",
     ),
     "model": ("model/list",),
-    "model_provider": ("modelProvider/config/write", "modelProvider/list"),
+    "model_provider": (
+        "modelProvider/capabilities/read",
+        "modelProvider/config/write",
+        "modelProvider/list",
+    ),
     "process": ("process/kill", "process/resizePty", "process/spawn", "process/writeStdin"),
     "project": (
         "project/create",

@@ -19,10 +19,15 @@ from treadle.model.provider import ProviderConfig, built_in
 from treadle.protocol.base import JsonValue
 from treadle.protocol.client_requests import (
     CLIENT_REQUESTS,
+    MODEL_PROVIDER_CAPABILITIES_READ,
     MODEL_PROVIDER_CONFIG_WRITE,
     MODEL_PROVIDER_LIST,
 )
 from treadle.protocol.config import ConfigEdit, UserConfigLayerSource
+from treadle.protocol.model import (
+    ModelProviderCapabilitiesReadParams,
+    ModelProviderCapabilitiesReadResponse,
+)
 from treadle.protocol.model_provider import (
     CustomGatewayProviderSettings,
     CustomGatewayProviderSettingsPatch,
@@ -62,6 +67,19 @@ async def model_provider_list(
         data=[_summary(configuration, effective, id_) for id_ in sorted(effective.providers)],
         default_provider_id=effective.model_provider,
     )
+
+
+@router.request(MODEL_PROVIDER_CAPABILITIES_READ)
+async def model_provider_capabilities_read(
+    ctx: Context[ClientSession],
+    _params: ModelProviderCapabilitiesReadParams,
+) -> ModelProviderCapabilitiesReadResponse:
+    """Return what the provider in use offers besides text; there is no tool that makes images."""
+    configuration = ctx.session.server.configuration
+    effective = await ctx.session.file_workers.run(configuration.lenient)
+    # Only this interface has a search that the provider runs.
+    searches = effective.provider.wire_api == "responses" and effective.web_search != "disabled"
+    return ModelProviderCapabilitiesReadResponse(image_generation=False, web_search=searches)
 
 
 @router.request(MODEL_PROVIDER_CONFIG_WRITE)
