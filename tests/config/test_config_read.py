@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 from tests.harness.golden import Golden
-from tests.harness.peer import Peer
 from tests.harness.placeholders import placeholders
 from tests.server.reference import ask_reference
 from tests.server.serving import (
@@ -188,36 +187,6 @@ async def test_permission_profiles_are_the_built_in_and_the_configured(home: Pat
         ],
         "nextCursor": None,
     }
-
-
-class TestHooks:
-    async def entries(self, peer: Peer, folder: Path) -> JsonValue:
-        answer = await result(peer, "hooks/list", {"cwds": [str(folder)]})
-        return answer["data"]
-
-    async def test_there_are_none_by_default(self, home: Path) -> None:
-        """Upstream's answer where nothing is configured."""
-        async with serving(configuration(home)) as peer:
-            entries = await self.entries(peer, home)
-
-        assert entries == [{"cwd": str(home), "hooks": [], "warnings": [], "errors": []}]
-
-    async def test_configured_hooks_are_reported_as_not_running(self, home: Path) -> None:
-        (home / "hooks.json").write_text("{}", "utf-8")
-        async with serving(configuration(home, '[[hooks.Stop]]\nmatcher = "x"')) as peer:
-            (entry,) = await self.entries(peer, home)
-
-        assert entry["warnings"] == [
-            f"hooks are not run by this server yet: user ({home / 'config.toml'})",
-            f"hooks are not run by this server yet: {home / 'hooks.json'}",
-        ]
-
-    async def test_a_folder_with_a_broken_configuration_is_reported(self, home: Path) -> None:
-        async with serving(configuration(home, "model = [")) as peer:
-            await notifications(peer, 1)
-            (entry,) = await self.entries(peer, home)
-
-        assert [error["path"] for error in entry["errors"]] == [str(home / "config.toml")]
 
 
 async def test_the_collaboration_modes_are_plan_and_default(home: Path) -> None:

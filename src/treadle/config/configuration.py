@@ -65,8 +65,11 @@ class Configuration:
         *,
         credentials: CredentialStore | None = None,
         system: Path = SYSTEM_FOLDER,
+        bypasses_hook_trust: bool = False,
     ) -> None:
         self.home = home
+        # Whether hooks run although the user has not trusted them.
+        self.bypasses_hook_trust = bypasses_hook_trust
         self.system = system
         self.environ = environ
         self.credentials = credentials or CredentialStore(home, environ)

@@ -171,7 +171,7 @@ def _why_planted(folder: Path, home: Path, planting: Planting) -> str | None:
         return path.is_symlink() or (os.path.lexists(path) and planting.made(path, folder))
 
     # In this order, and the folder again at last: whatever is added or removed changes its folder.
-    files = (dot_codex, dot_codex / "config.toml", rules)
+    files = (dot_codex, dot_codex / "config.toml", dot_codex / "hooks.json", rules)
     planted = next(filter(is_planted, files), None)
     entries = [] if planted is not None else _entries(rules)
     if len(entries) > MAX_RULES_OF_FOLDER:

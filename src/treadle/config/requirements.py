@@ -60,7 +60,7 @@ def read_requirements(table: Mapping[str, JsonValue]) -> ConfigRequirements | No
         )
     )
     known = {
-        names[_SPELLED.get(key, key)]: _network(value) if key == "experimental_network" else value
+        names[_SPELLED.get(key, key)]: _in_protocol(key, value)
         for key, value in table.items()
         if _SPELLED.get(key, key) in names
     }
@@ -72,6 +72,19 @@ def read_requirements(table: Mapping[str, JsonValue]) -> ConfigRequirements | No
         fault = explain(error, ConfigRequirements)
         message = f"{fault.message} in requirements.toml"
         raise ConfigError(message, key=fault.path) from error
+
+
+def _in_protocol(key: str, value: JsonValue) -> JsonValue:
+    match key:
+        case "experimental_network":
+            return _network(value)
+        case "hooks":
+            # Imported on use: most machines have none.
+            from treadle.config.hooks.required import hooks_required
+
+            return hooks_required(value)
+        case _:
+            return value
 
 
 def _network(table: JsonValue) -> JsonValue:

@@ -38,7 +38,6 @@ RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
         "configRequirements/read",
         "experimentalFeature/enablement/set",
         "experimentalFeature/list",
-        "hooks/list",
         "permissionProfile/list",
     ),
     "config_write": ("config/batchWrite", "config/value/write"),
@@ -76,6 +75,7 @@ RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
         "thread/searchOccurrences",
         "thread/turns/list",
     ),
+    "hook": ("hooks/list",),
     "initialize": ("initialize",),
     "legacy": ("getConversationSummary", "gitDiffToRemote"),
     "mcp": (

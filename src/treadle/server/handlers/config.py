@@ -1,8 +1,7 @@
-"""The configuration and what depends on it: requirements, features, permissions, hooks."""
+"""The configuration and what depends on it: requirements, features, permissions."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 from treadle.config.configuration import Configuration
@@ -20,7 +19,6 @@ from treadle.protocol.client_requests import (
     CONFIG_REQUIREMENTS_READ,
     EXPERIMENTAL_FEATURE_ENABLEMENT_SET,
     EXPERIMENTAL_FEATURE_LIST,
-    HOOKS_LIST,
     PERMISSION_PROFILE_LIST,
 )
 from treadle.protocol.config import ConfigReadParams, ConfigReadResponse
@@ -30,7 +28,6 @@ from treadle.protocol.feature import (
     ExperimentalFeatureListParams,
     ExperimentalFeatureListResponse,
 )
-from treadle.protocol.hook import HookErrorInfo, HooksListEntry, HooksListParams, HooksListResponse
 from treadle.protocol.notifications import CONFIG_WARNING
 from treadle.protocol.permission import (
     PermissionProfileListParams,
@@ -38,7 +35,7 @@ from treadle.protocol.permission import (
     PermissionProfileSummary,
 )
 from treadle.protocol.requirements import ConfigRequirementsReadResponse
-from treadle.server.folders import check_folder, check_folders
+from treadle.server.folders import check_folder
 from treadle.server.paging.offset import page
 from treadle.server.session import ClientSession
 from treadle.server.settings_reload import reload_threads
@@ -146,44 +143,6 @@ async def permission_profile_list(
     ]
     data, next_cursor = page(profiles, params.cursor, params.limit, of="permission profiles")
     return PermissionProfileListResponse(data=data, next_cursor=next_cursor)
-
-
-@router.request(HOOKS_LIST)
-async def hooks_list(ctx: Context[ClientSession], params: HooksListParams) -> HooksListResponse:
-    """List the hooks of each folder: none, as hooks do not run yet; warn if some are configured."""
-    check_folders(params.cwds)
-    folders = params.cwds or [str(Path.cwd())]
-    configuration, workers = ctx.session.server.configuration, ctx.session.file_workers
-    entries = [await workers.run(_hooks_of, configuration, folder) for folder in folders]
-    return HooksListResponse(data=entries)
-
-
-def _hooks_of(configuration: Configuration, cwd: str) -> HooksListEntry:
-    try:
-        effective = configuration.effective(cwd)
-    except ConfigError as error:
-        path = str(error.file or configuration.home / "config.toml")
-        fault = HookErrorInfo(message=str(error), path=path)
-        return HooksListEntry(cwd=cwd, errors=[fault], hooks=[], warnings=[])
-    is_on = effective.switches.get("hooks", True)
-    warnings = [
-        f"hooks are not run by this server yet: {place}"
-        for place in (_hook_places(effective) if is_on else ())
-    ]
-    return HooksListEntry(cwd=cwd, errors=[], hooks=[], warnings=warnings)
-
-
-def _hook_places(effective: EffectiveConfig) -> list[str]:
-    """Return where hooks are configured: in a layer's table, or in a file beside it."""
-    places = []
-    for layer in effective.layers:
-        if layer.disabled_reason is not None:
-            continue
-        if layer.table.get("hooks"):
-            places.append(layer.label)
-        if layer.folder is not None and (layer.folder / "hooks.json").exists():
-            places.append(str(layer.folder / "hooks.json"))
-    return places
 
 
 def _invalid(error: ConfigError) -> InternalError:

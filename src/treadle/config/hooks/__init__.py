@@ -1,0 +1,1 @@
+"""Reads the hooks of the configuration: their files, their trust, and what is wrong with them."""

@@ -1,0 +1,309 @@
+"""Finds the hooks of a folder: those of the administrator, and those of each layer.
+
+A file that cannot be read loses its own hooks only. A guard that the user trusted and that is lost
+this way stays in force: its event is denied, because the guard cannot allow it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from treadle.config.effective import EffectiveConfig
+from treadle.config.hooks.parse import Slot, Wrong, read_table
+from treadle.config.hooks.places import line_of
+from treadle.config.hooks.trust import UNDECIDED, HookState, hash_of, read_states
+from treadle.config.layers import Layer
+from treadle.engine.hooks.events import EVENTS, HookEvent
+from treadle.engine.hooks.hook import FoundHooks, Hook
+from treadle.protocol.base import JsonValue
+from treadle.protocol.config import (
+    ProjectConfigLayerSource,
+    SystemConfigLayerSource,
+    UserConfigLayerSource,
+)
+from treadle.protocol.hook import (
+    CommandConfiguredHookHandler,
+    HookErrorInfo,
+    HookSource,
+    ManagedHooksRequirements,
+    McpToolConfiguredHookHandler,
+)
+from treadle.support.files.reading import read_whole
+from treadle.support.text.json_text import is_nested_deeper
+
+FILE: Final = "hooks.json"
+MAX_FILE_BYTES: Final = 256 * 1024
+MAX_HOOKS: Final = 500
+"""The most hooks of one folder, from all files."""
+
+SESSION_FLAGS: Final = "/<session-flags>/config.toml"
+_KNOWN_KEYS: Final = frozenset({"description", "hooks"})
+
+
+class Origin(Struct, frozen=True, kw_only=True):
+    """Where hooks come from."""
+
+    path: str
+    source: HookSource
+    is_managed: bool = False
+    # The document, if lines can be named.
+    text: str | None = None
+
+
+class BadFile(ValueError):
+    """The file is not one with hooks; `line` is null if the fault has no place."""
+
+    def __init__(self, message: str, line: int | None = None) -> None:
+        super().__init__(message if line is None else f"line {line}: {message}")
+
+
+class _Finder:
+    """Collects the hooks of several origins in their order."""
+
+    def __init__(self, states: Mapping[str, HookState]) -> None:
+        self.hooks: list[Hook] = []
+        self.lost: list[Hook] = []
+        self.errors: list[HookErrorInfo] = []
+        self.warnings: list[str] = []
+        self._states = states
+
+    def add(self, origin: Origin, found: Iterator[Slot | Wrong]) -> None:
+        """Add the hooks of one file, and say what is wrong with others."""
+        for each in found:
+            if isinstance(each, Wrong):
+                self._report(origin, each.path, each.fault)
+                if each.event is not None:
+                    self._lose(origin, f"{origin.path}: {each.fault}", each.event)
+                continue
+            self.warnings += (f"{origin.path}: {note}" for note in each.notes)
+            if each.fault is not None:
+                self._report(origin, each.path, each.fault)
+                self._lose_slot(origin, each, each.fault)
+            elif each.handler is None:
+                self._lose_slot(origin, each, f"{origin.path}: {each.notes[0]}")
+            elif len(self.hooks) >= MAX_HOOKS:
+                self._report(origin, each.path, f"more than {MAX_HOOKS} hooks")
+                self._lose_slot(origin, each, f"more than {MAX_HOOKS} hooks")
+            else:
+                self.hooks.append(self._hook(origin, each, each.handler))
+
+    def fail(self, origin: Origin, reason: str) -> None:
+        """Report a file that cannot be read at all."""
+        self.errors.append(HookErrorInfo(message=reason, path=origin.path))
+        for event in EVENTS:
+            self._lose(origin, f"{origin.path} cannot be read: {reason}", event)
+
+    def _hook(
+        self,
+        origin: Origin,
+        slot: Slot,
+        handler: CommandConfiguredHookHandler | McpToolConfiguredHookHandler,
+    ) -> Hook:
+        key = _key(origin, slot)
+        event, state = slot.event, self._states.get(key, UNDECIDED)
+        seconds = event.seconds(handler.timeout_sec)
+        digest = hash_of(event, slot.matcher, handler, seconds)
+        in_background = isinstance(handler, CommandConfiguredHookHandler) and handler.async_
+        return Hook(
+            key=key,
+            event_name=event.name,
+            handler=handler,
+            source=origin.source,
+            source_path=origin.path,
+            display_order=len(self.hooks),
+            timeout_s=seconds,
+            current_hash=digest,
+            trust="managed" if origin.is_managed else state.trust(digest),
+            matcher=slot.matcher,
+            is_enabled=origin.is_managed or state.is_enabled,
+            is_managed=origin.is_managed,
+            is_async=in_background and event.name != "sessionEnd",
+        )
+
+    def _report(self, origin: Origin, path: tuple[str | int, ...], fault: str) -> None:
+        line = "" if origin.text is None else f"line {line_of(origin.text, path)}: "
+        self.errors.append(HookErrorInfo(message=f"{line}{fault}", path=origin.path))
+
+    def _lose_slot(self, origin: Origin, slot: Slot, fault: str) -> None:
+        state = self._states.get(_key(origin, slot), UNDECIDED)
+        was_trusted = state.is_enabled and state.trusted_hash is not None
+        if slot.event.guards and (origin.is_managed or was_trusted):
+            self._add_lost(origin, slot.event, _key(origin, slot), fault, slot.matcher)
+
+    def _lose(self, origin: Origin, reason: str, event: HookEvent) -> None:
+        """Keep the event closed that guards of this file protected."""
+        prefix = f"{origin.path}:{event.key}:"
+        for key, state in self._states.items() if event.guards else ():
+            if key.startswith(prefix) and state.is_enabled and state.trusted_hash is not None:
+                self._add_lost(origin, event, key, reason)
+                return
+
+    def _add_lost(
+        self, origin: Origin, event: HookEvent, key: str, fault: str, matcher: str | None = None
+    ) -> None:
+        self.lost.append(
+            Hook(
+                key=key,
+                event_name=event.name,
+                handler=CommandConfiguredHookHandler(async_=False, command=""),
+                source=origin.source,
+                source_path=origin.path,
+                display_order=MAX_HOOKS + len(self.lost),
+                timeout_s=1,
+                current_hash="",
+                trust="modified",
+                matcher=matcher,
+                is_managed=origin.is_managed,
+                fault=f"the hook {key} cannot run: {fault}",
+            )
+        )
+
+
+def find_hooks(
+    effective: EffectiveConfig, requirements_file: Path, *, bypasses_trust: bool = False
+) -> FoundHooks:
+    """Find the hooks of a folder's configuration."""
+    finder = _Finder(read_states(effective.layers))
+    requirements = effective.requirements
+    if requirements is not None and requirements.hooks is not None:
+        finder.add(*_managed(requirements.hooks, requirements_file))
+    allows_others = requirements is None or not requirements.allow_managed_hooks_only
+    features = effective.features
+    is_on = features.get("hooks", features.get("codex_hooks", True)) is not False
+    for layer in effective.layers:
+        is_managed = isinstance(layer.source, SystemConfigLayerSource)
+        if layer.disabled_reason is None and (is_managed or (allows_others and is_on)):
+            _add_layer(finder, layer)
+    return FoundHooks(
+        hooks=finder.hooks,
+        lost=finder.lost,
+        errors=finder.errors,
+        warnings=finder.warnings,
+        bypasses_trust=bypasses_trust,
+    )
+
+
+def has_hooks(effective: EffectiveConfig) -> bool:
+    """Return whether a folder's configuration may name hooks; the usual answer is no."""
+    requirements = effective.requirements
+    return (requirements is not None and requirements.hooks is not None) or any(
+        layer.disabled_reason is None
+        and (
+            "hooks" in layer.table or (layer.folder is not None and (layer.folder / FILE).exists())
+        )
+        for layer in effective.layers
+    )
+
+
+def _add_layer(finder: _Finder, layer: Layer) -> None:
+    source = _source(layer)
+    is_managed = source == "system"
+    count = len(finder.hooks)
+    folder, has_file = layer.folder, False
+    if folder is not None and (folder / FILE).exists():
+        _add_file(finder, Origin(path=str(folder / FILE), source=source, is_managed=is_managed))
+        has_file = len(finder.hooks) > count
+    if "hooks" not in layer.table:
+        return
+    origin = Origin(path=_config_path(layer), source=source, is_managed=is_managed)
+    count = len(finder.hooks)
+    finder.add(origin, read_table(layer.table["hooks"], ("hooks",)))
+    if has_file and len(finder.hooks) > count:
+        finder.warnings.append(
+            f"loading hooks from both {folder}/{FILE} and {origin.path}; "
+            "prefer a single representation for this layer"
+        )
+
+
+def _add_file(finder: _Finder, origin: Origin) -> None:
+    try:
+        text = read_whole(origin.path, MAX_FILE_BYTES).decode("utf-8")
+        document = _decoded(text)
+    except (OSError, ValueError, RecursionError) as error:
+        finder.fail(origin, str(error))
+        return
+    found = read_table(document.get("hooks", {}), ("hooks",))
+    finder.add(replace(origin, text=text), found)
+
+
+def _decoded(text: str) -> dict[str, JsonValue]:
+    if is_nested_deeper(text.encode("utf-8", "replace")):
+        raise BadFile("nested too deeply")
+    try:
+        document = json.loads(text, object_pairs_hook=_unique)
+    except json.JSONDecodeError as error:
+        raise BadFile(f"{error.msg} (column {error.colno})", error.lineno) from error
+    if not isinstance(document, dict):
+        raise BadFile('expected an object with "hooks"', 1)
+    if unknown := sorted(document.keys() - _KNOWN_KEYS):
+        names = "`description` or `hooks`"
+        raise BadFile(f"unknown field `{unknown[0][:60]}`, expected {names}")
+    return document
+
+
+def _unique(pairs: Sequence[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+    # The last of two would win, and the hooks of the first would silently not run.
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise BadFile(f"duplicate field `{twice[:60]}`")
+    return table
+
+
+def _managed(hooks: ManagedHooksRequirements, file: Path) -> tuple[Origin, Iterator[Slot | Wrong]]:
+    folder = hooks.managed_dir
+    path = folder if folder is not None and folder.startswith("/") else str(file)
+    return Origin(path=path, source="system", is_managed=True), _managed_slots(hooks)
+
+
+def _managed_slots(hooks: ManagedHooksRequirements) -> Iterator[Slot]:
+    names = dict(zip(hooks.__struct_encode_fields__, hooks.__struct_fields__, strict=True))
+    for event in EVENTS:
+        for number, group in enumerate(getattr(hooks, names[event.title])):
+            for index, handler in enumerate(group.hooks):
+                kind = str(handler.__struct_config__.tag)
+                runs = kind in ("command", "mcp_tool")
+                yield Slot(
+                    event=event,
+                    group=number,
+                    index=index,
+                    path=(),
+                    matcher=group.matcher if event.uses_matcher else None,
+                    handler=handler if runs else None,
+                    notes=()
+                    if runs
+                    else (f"skipping {kind} hook: {kind} hooks are not supported",),
+                )
+
+
+def _key(origin: Origin, slot: Slot) -> str:
+    return f"{origin.path}:{slot.event.key}:{slot.group}:{slot.index}"
+
+
+def _source(layer: Layer) -> HookSource:
+    match layer.source:
+        case SystemConfigLayerSource():
+            return "system"
+        case UserConfigLayerSource():
+            return "user"
+        case ProjectConfigLayerSource():
+            return "project"
+        case _:
+            return "sessionFlags"
+
+
+def _config_path(layer: Layer) -> str:
+    match layer.source:
+        case SystemConfigLayerSource(file=file) | UserConfigLayerSource(file=file):
+            return str(file)
+        case ProjectConfigLayerSource(dot_codex_folder=folder):
+            return f"{folder}/config.toml"
+        case _:
+            return SESSION_FLAGS

@@ -1,0 +1,1 @@
+"""Hooks of a thread: programs and MCP tools that run at set points of a turn."""
