@@ -63,7 +63,11 @@ def take_input(thread: LoadedThread, turn: ActiveTurn) -> None:
     thread.context.flush_notes()
     pending, turn.pending_input = turn.pending_input, []
     for each in pending:
-        thread.context.add_input(turn, each)
+        if each.content and thread.hooks.has("userPromptSubmit"):
+            # The turn ended before the hooks could check it.
+            thread.context.discard(each)
+        else:
+            thread.context.add_input(turn, each)
 
 
 def _attempt(turn: ActiveTurn, action: Callable[[], None]) -> None:

@@ -16,10 +16,12 @@ from treadle.engine.conversation import instructions
 from treadle.engine.conversation.compaction import without_older_half
 from treadle.engine.conversation.input import message
 from treadle.engine.conversation.items import ItemStream, text_of
+from treadle.engine.conversation.repair import ask_for_repair
 from treadle.engine.conversation.request import request_of
-from treadle.engine.conversation.sources import without_sources, written_by
-from treadle.engine.ending import Step, end_turn, take_input
+from treadle.engine.conversation.sources import without_sources
+from treadle.engine.ending import Step, end_turn
 from treadle.engine.errors import TurnCancelled
+from treadle.engine.hooks.turn_hooks import TurnHooks
 from treadle.engine.tools.call_limits import limit_call
 from treadle.engine.tools.registry import ToolCall, ToolRegistry, output_item, read_call
 from treadle.engine.turn_ids import TurnIds
@@ -36,7 +38,6 @@ from treadle.model.base import (
     Rerouted,
 )
 from treadle.model.retry import Retry, stream_with_retries
-from treadle.model.structured.schema import validate
 from treadle.protocol import notifications as n
 from treadle.protocol.error import ErrorNotification, TurnError
 from treadle.protocol.item import ContextCompactionThreadItem
@@ -77,6 +78,7 @@ class AgentLoop:
         self._left_calls = left_calls
         self._ids = TurnIds(thread.context.used_ids(turn) if left_calls else ())
         self._limits = TurnLimits(thread.context, turn)
+        self._hooks = TurnHooks(thread, turn)
         self._repairs = 0
         self._has_item = False
         self._start_lock = asyncio.Lock()
@@ -120,6 +122,7 @@ class AgentLoop:
             end_turn(self._thread, self._turn, step, error)
 
     async def _work(self) -> None:
+        await self._hooks.refresh()
         if self._turn.kind == "compact":
             await self._compact()
         elif self._turn.kind == "review":
@@ -148,13 +151,23 @@ class AgentLoop:
             await context.read_folder()
             context.add_context(self._turn)
             self._thread.mcp.add_instructions(self._turn, context)
-        needs_more = True
-        while needs_more or self._turn.pending_input or await self._needs_repair():
-            if self._thread.context.is_nearly_full():
-                await self._compact()
-            take_input(self._thread, self._turn)
-            await self._wait_for_servers()
-            needs_more = await self._request_response()
+        is_first, needs_more, goes_on = not self._left_calls, True, True
+        while goes_on:
+            while needs_more or self._turn.pending_input or await self._needs_repair():
+                if self._thread.context.is_nearly_full():
+                    await self._compact()
+                if not await self._hooks.start_session():
+                    return
+                has_input = await self._hooks.take_input()
+                if is_first and not has_input:
+                    return
+                is_first = False
+                if needs_more or has_input:
+                    await self._wait_for_servers()
+                    needs_more = await self._request_response()
+            needs_more = await self._hooks.goes_on()
+            # Hooks take time, in which clients can send more.
+            goes_on = needs_more or bool(self._turn.pending_input)
 
     async def _wait_for_servers(self) -> None:
         """Wait once for MCP servers to start, up to their timeouts; later ones join when ready."""
@@ -179,26 +192,15 @@ class AgentLoop:
 
     async def _needs_repair(self) -> bool:
         """Ask for a corrected message if the last one violates the output schema."""
-        schema, last = self._turn.output_schema, self._turn.last_message
-        if schema is None or last is None or self._repairs >= MAX_REPAIRS:
-            return False
-        # In a worker: client and model decide how much work this is, up to a limit.
-        errors = await self._thread.services.text_workers.run(validate, last.text, schema)
-        if not errors:
+        if self._repairs >= MAX_REPAIRS or not await ask_for_repair(self._thread, self._turn):
             return False
         self._repairs += 1
-        prompt = (
-            "The last message does not match the required JSON Schema. Send only a corrected "
-            "version of it:"
-        )
-        asked = message("user", "\n".join([prompt, *errors]))
-        # The errors quote what the model wrote.
-        self._thread.context.remember(self._turn, written_by("server", asked))
         return True
 
     async def _compact(self) -> None:
         """Replace the history with the model's own summary; a failure changes nothing."""
         thread, turn = self._thread, self._turn
+        await self._hooks.compact("preCompact")
         item = ContextCompactionThreadItem(uuid7())
         turn.start_item(item)
         summary = await self._summarize(list(thread.context.history.items))
@@ -208,6 +210,7 @@ class AgentLoop:
         thread.context.compact(summary)
         turn.complete_item(item)
         turn.log.publish(n.THREAD_COMPACTED, ContextCompactedNotification(thread.id, turn.id))
+        await self._hooks.compact("postCompact")
 
     async def _summarize(self, history: list[ModelItem]) -> str:
         """Ask the model for a summary; without its older half if the history does not fit."""
@@ -224,7 +227,7 @@ class AgentLoop:
         )
         summary = ""
         try:
-            async with aclosing(self._stream(request)) as events:
+            async with aclosing(await self._stream(request)) as events:
                 async for event in events:
                     if isinstance(event, ItemDone) and event.item.get("type") == "message":
                         summary = text_of(event.item)
@@ -266,7 +269,7 @@ class AgentLoop:
         self._ids.begin_response()
         self._limits.check_context()
         # Opened outside the task group, which would wrap its exceptions and hide their types.
-        stream = self._stream(self._request())
+        stream = await self._stream(self._request())
         async with self._running_calls() as run_call:
             try:
                 turn.is_streaming = True
@@ -277,6 +280,8 @@ class AgentLoop:
                         if isinstance(event, ItemDone):
                             self._has_item = True
                             thread.context.add_response_item(turn, event.item, items)
+                            if event.item.get("type") == "web_search_call":
+                                await self._hooks.check_search(event.item)
                             call = read_call(event.item)
                             if call is not None:
                                 has_calls = True
@@ -333,7 +338,7 @@ class AgentLoop:
             # Calls start one after the other: starting a thousand at once blocks for seconds.
             async with self._start_lock:
                 await asyncio.sleep(0)
-            result = output_item(call, refusal or await self._tools.run(call, turn))
+            result = output_item(call, refusal or await self._hooks.run_tool(self._tools, call))
             with self._limits.holding(call, result) as output:
                 try:
                     if not response_ended.is_set():
@@ -349,13 +354,14 @@ class AgentLoop:
         history = self._thread.context.history_of(self._turn).items
         return request_of(self._thread.state, self._turn, history, self._tools)
 
-    def _stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+    async def _stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         for meter in self._thread.usage.meters:
             meter.admit()
         model, policy = self._thread.state.model(self._turn)
         self._turn.use_model(model)
         log_request(self._turn, request)
-        return stream_with_retries(model, request, policy=policy, on_retry=self._on_retry)
+        stream = stream_with_retries(model, request, policy=policy, on_retry=self._on_retry)
+        return await self._thread.hooks.around(self._turn, stream)
 
     def _publish_provider_event(self, event: ModelEvent) -> None:
         """Publish what the provider sends besides its response."""

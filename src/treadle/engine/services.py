@@ -26,6 +26,7 @@ from treadle.support.concurrency.workers import Workers
 # Imported with the first thread: these modules pull in everything that an agent can do.
 if TYPE_CHECKING:
     from treadle.engine.commands.rules import Rules, RulesCache
+    from treadle.engine.hooks.hook import FindHooks, FoundHooks
     from treadle.engine.mcp.config import McpSource
     from treadle.engine.project.skills import Skills
     from treadle.sandbox.boundary import Boundary
@@ -56,6 +57,12 @@ def _no_skills(cwd: str) -> Skills:  # noqa: ARG001 - as the sources have it
     return Skills([], [])
 
 
+def _no_hooks(settings: RunSettings) -> FoundHooks:  # noqa: ARG001 - as the sources have it
+    from treadle.engine.hooks.hook import NOTHING
+
+    return NOTHING
+
+
 def _none_in_folder(cwd: str) -> tuple[()]:  # noqa: ARG001 - as the sources have it
     return ()
 
@@ -67,6 +74,8 @@ class EngineSources(Struct, frozen=True, kw_only=True):
     mcp: McpSource | None = None
     # Returns the skills that apply in a folder.
     skills: Callable[[str], Skills] = _no_skills
+    # Returns the hooks of a thread with these settings.
+    find_hooks: FindHooks = _no_hooks
     # Returns folders with the rules of a trusted project, besides the user's own.
     rule_folders: Callable[[str], Sequence[Path]] = _none_in_folder
     # Configuration folders besides the home, and the folders of trusted projects.
@@ -87,6 +96,8 @@ class EngineServices:
         self.sandbox = sandbox
         self.clock = clock
         self.skills = sources.skills
+        # Blocks: call it in a worker thread.
+        self.find_hooks = sources.find_hooks
         self.tasks = BackgroundTasks()
         # Worker threads that read files named by clients and models.
         self.file_workers = Workers("files", MAX_FILE_WORKERS)

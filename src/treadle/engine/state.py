@@ -14,6 +14,7 @@ from treadle.engine.accounting.thread_usage import UsageTracker
 from treadle.engine.accounting.usage import TokenLedger, breakdown
 from treadle.engine.events.log import EventLog, OpenedRequest
 from treadle.engine.events.server_requests import ServerRequests
+from treadle.engine.hooks.start import StartSource
 from treadle.engine.services import EngineServices
 from treadle.engine.settings import RunSettings
 from treadle.engine.turn import ActiveTurn, storage_error
@@ -57,6 +58,8 @@ class LoadedState(Struct):
     last_context: TurnContext | None = None
     # Ids of its closed sub-agents.
     closed_agents: set[str] = field(default_factory=set)
+    # How its session starts, for hooks.
+    start: StartSource = "startup"
 
 
 class ThreadState:

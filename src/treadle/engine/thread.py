@@ -19,6 +19,7 @@ from treadle.engine.conversation.model_context import ModelContext
 from treadle.engine.conversation.queue import SubmissionQueue
 from treadle.engine.conversation.sources import written_by
 from treadle.engine.errors import InvalidInput, NoActiveTurn, TurnNotSteerable, WrongTurn
+from treadle.engine.hooks.thread_hooks import ThreadHooks
 from treadle.engine.loop import AgentLoop
 from treadle.engine.mcp.servers import McpServers
 from treadle.engine.services import EngineServices
@@ -120,6 +121,7 @@ class LoadedThread:
             sandbox=services.sandbox,
             thread=state,
         )
+        self.hooks = ThreadHooks(state, self.mcp, owner.find_conversation, loaded.start)
         self.terminals = Terminals(services.tasks, services.sandbox)
         self.closed_agents = set(loaded.closed_agents)
         self._owner = owner
@@ -160,7 +162,7 @@ class LoadedThread:
         """The thread's grants and approval flow; created on first use."""
         from treadle.engine.approvals.approvals import Approvals
 
-        return Approvals(self.state, self.context, self._owner.find_conversation)
+        return Approvals(self.state, self.context, self._owner.find_conversation, self.hooks)
 
     @cached_property
     def tools(self) -> ToolRegistry:
@@ -361,6 +363,8 @@ class LoadedThread:
         self.state.set_turn(None)
         self.usage.close_turn()
         self.context.flush_notes()
+        if turn.interrupt_requested and not turn.ends_with_server:
+            self.hooks.on_interrupt(turn)
         self._owner.on_turn_ended(self, turn)
         duration_ms = turn.snapshot().duration_ms or 0
         pursues = self.goals.after_turn(turn, self.usage.turn_tokens, duration_ms // 1000)

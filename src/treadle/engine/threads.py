@@ -77,6 +77,8 @@ class Threads:
         self._subscribers: dict[str, int] = {}
         # Threads to close when their turn ends, because the last subscriber unsubscribed.
         self._closing: set[str] = set()
+        # Hooks that run at the end of unloaded threads.
+        self._endings: set[asyncio.Task[None]] = set()
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @cached_property
@@ -167,6 +169,7 @@ class Threads:
                 open_requests=suspended.requests if suspended else {},
                 last_context=stored.settings,
                 closed_agents=stored.closed_agents,
+                start="resume",
             ),
         )
         self.on_settings_changed(thread)
@@ -226,6 +229,10 @@ class Threads:
         self._closing.discard(thread.id)
         if self._loaded.pop(thread.id, None) is not None:
             thread.state.set_status(NotLoadedThreadStatus())
+            ending = thread.hooks.on_unload()
+            if ending is not None:
+                self._endings.add(ending)
+                ending.add_done_callback(self._endings.discard)
             thread.close()
 
     def close_when_idle(self, thread: LoadedThread) -> None:
@@ -251,7 +258,13 @@ class Threads:
     async def close(self) -> None:
         """End every turn and release all resources."""
         self.interrupt_turns()
+        if self._endings:
+            await asyncio.wait(self._endings)  # each is limited to a few seconds
         await self.services.tasks.close()
+        async with asyncio.TaskGroup() as ends:
+            for thread in self._loaded.values():
+                if thread.hooks.has_end:
+                    ends.create_task(thread.hooks.end_session(), name=f"end {thread.id}")
         for thread in self._loaded.values():
             thread.close()
         self._loaded.clear()

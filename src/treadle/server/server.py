@@ -31,6 +31,7 @@ from treadle.server.encoded_events import EncodedEvents
 from treadle.server.errors import translate
 from treadle.server.mcp_logins import McpLogins
 from treadle.server.session import ClientSession, guard
+from treadle.server.sources.hooks import ConfiguredHooks
 from treadle.server.sources.mcp import ConfiguredMcp
 from treadle.server.sources.models import ConfiguredModels
 from treadle.store.store import Store
@@ -81,6 +82,7 @@ class Server:
             models=models or ConfiguredModels(self.configuration, in_use=self._models_in_use),
             mcp=ConfiguredMcp(self.configuration),
             skills=lambda cwd: self.skills.find(cwd),  # noqa: PLW0108 - found on first use
+            find_hooks=ConfiguredHooks(self.configuration).of_thread,
             rule_folders=self._rule_folders,
             settings_folders=(str(self.configuration.system),),
             trusted_folders=self.configuration.trusted_folders,

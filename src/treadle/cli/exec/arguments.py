@@ -60,7 +60,10 @@ _SWITCHES: Final[tuple[tuple[_Flags, str], ...]] = (
     ),
     (("--oss",), "use a model server on this machine"),
     (("--strict-config",), "refuse unknown settings"),
-    (("--dangerously-bypass-hook-trust",), argparse.SUPPRESS),
+    (
+        ("--dangerously-bypass-hook-trust",),
+        "run hooks that were not reviewed; only where their sources are",
+    ),
 )
 _REPEATED: Final[tuple[tuple[_Flags, str, str], ...]] = (
     (("-c", "--config"), "KEY=VALUE", "override a value of config.toml"),

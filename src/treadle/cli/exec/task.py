@@ -6,6 +6,7 @@ import os
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -115,17 +116,23 @@ def _configure(
 ) -> tuple[Configuration, EffectiveConfig]:
     home = Path(home_folder(environ))
     key = environ.get(KEY)
-    credentials = RunCredentials(home, environ, key) if key else None
+    configured = partial(
+        Configuration,
+        home,
+        environ=environ,
+        credentials=RunCredentials(home, environ, key) if key else None,
+        bypasses_hook_trust=args.dangerously_bypass_hook_trust,
+    )
     try:
         overrides = _overrides(args, home)
         if args.strict_config:
             load_config(home, overrides, is_strict=True)
-        configuration = Configuration(home, overrides, environ, credentials=credentials)
+        configuration = configured(overrides)
         settings = configuration.effective(str(cwd))
         more = _late_overrides(args, settings)
         if more:
             overrides = Overrides({**overrides.values, **more})
-            configuration = Configuration(home, overrides, environ, credentials=credentials)
+            configuration = configured(overrides)
             settings = configuration.effective(str(cwd))
     except ConfigError as error:
         message = f"Error loading config.toml: {error}"

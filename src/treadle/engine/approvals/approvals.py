@@ -13,6 +13,7 @@ from treadle.engine.approvals.judgement import (
     Allowed,
     Forbidden,
     Judgement,
+    NeedsApproval,
     judge_command,
     judge_edit,
     judge_retry,
@@ -33,6 +34,7 @@ from treadle.engine.commands.rules import (
 )
 from treadle.engine.errors import TurnCancelled
 from treadle.engine.events.server_requests import ServerRequestRefused
+from treadle.engine.hooks.uses import CommandUse, EditUse, RequestedUse
 from treadle.engine.reviewed import Details, details_of_command, details_of_edits, links_in, touched
 from treadle.engine.terminals.unconfined_commands import (
     permit_approved,
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
     from treadle.engine.approvals.network import HostApprovals
     from treadle.engine.approvals.transcript import FindConversation
     from treadle.engine.conversation.model_context import ModelContext
+    from treadle.engine.hooks.thread_hooks import ThreadHooks
     from treadle.engine.patch.work import Draft
     from treadle.engine.state import ThreadState
     from treadle.engine.turn import ActiveTurn
@@ -86,8 +89,13 @@ class Approvals:
     """The approvals of one thread: what is granted, and how to request more."""
 
     def __init__(
-        self, thread: ThreadState, context: ModelContext, find_conversation: FindConversation
+        self,
+        thread: ThreadState,
+        context: ModelContext,
+        find_conversation: FindConversation,
+        hooks: ThreadHooks,
     ) -> None:
+        self.hooks = hooks
         self.grants = Grants(thread.log)
         self._thread = thread
         self._context = context
@@ -106,7 +114,7 @@ class Approvals:
         """Decides on the user's behalf; created for the first review."""
         from treadle.engine.approvals.guardian import Guardian
 
-        return Guardian(self._thread, self._context, self._find_conversation)
+        return Guardian(self._thread, self._context, self._find_conversation, self.hooks)
 
     def confinement(self, turn: ActiveTurn) -> Confinement:
         """What commands of the turn may do without approval."""
@@ -143,9 +151,12 @@ class Approvals:
             rule=rules.check(request.argv),
             wants_more=request.escalated or wider != usual,
         )
+        asked = self.hooks.asked.get(request.call_id)
+        if asked is not None and isinstance(judgement, Allowed):
+            judgement = NeedsApproval("hook", asked)
         # Approval of a command in the sandbox does not cover running it outside.
         is_free = request.escalated or usual.is_unrestricted
-        is_known = self.grants.has_command(request.key_for(is_free=is_free))
+        is_known = asked is None and self.grants.has_command(request.key_for(is_free=is_free))
         if isinstance(judgement, Allowed | Forbidden) or is_known:
             by = "approved for the session" if is_known else judgement.by
             self._record(turn, request.call_id, display(request.argv), by, judgement)
@@ -227,7 +238,10 @@ class Approvals:
             settings.enforced_sandbox,
             is_inside=all(bounds.may_write(path) for path in paths),
         )
-        is_known = self.grants.has_files(paths)
+        asked = self.hooks.asked.get(call_id)
+        if asked is not None and isinstance(judgement, Allowed):
+            judgement = NeedsApproval("hook", asked)
+        is_known = asked is None and self.grants.has_files(paths)
         if isinstance(judgement, Allowed | Forbidden) or is_known:
             by = "approved for the session" if is_known else judgement.by
             self._record(turn, call_id, f"edit {', '.join(paths)}", by, judgement)
@@ -246,6 +260,8 @@ class Approvals:
             turn_id=turn.id,
             reason=judgement.reason or links_in(patch),
         )
+        if await self.permitted(turn, call_id, EditUse(patch.text)):
+            return True
         if not await self.reviewed(turn, call_id, action, params.reason, before, details=details):
             await self._ask_files(turn, params, paths, before)
         return True
@@ -271,6 +287,9 @@ class Approvals:
         before: Callable[[], None] | None = None,
         suffix: str = "",
     ) -> None:
+        use = CommandUse(request.argv, request.justification)
+        if await self.permitted(turn, request.call_id, use, key=request.call_id + suffix):
+            return
         is_free = request.escalated or bool(suffix) or self._confine(turn).is_unrestricted
         if await self._review_command(turn, request, before, is_free=is_free):
             return
@@ -431,6 +450,24 @@ class Approvals:
                 review.rationale or f"the automatic review ended with status {review.status}"
             )
         return True
+
+    async def permitted(
+        self, turn: ActiveTurn, call_id: str, use: RequestedUse, *, key: str | None = None
+    ) -> bool:
+        """Let hooks decide about an action that needs approval; return whether they allowed it.
+
+        A request that an earlier server process left open is the user's to answer.
+
+        Raises:
+            Denied: a hook denied it, or failed.
+        """
+        if not self.hooks.has("permissionRequest"):
+            return False
+        if self._thread.server_requests.was_left_open(turn, key or call_id):
+            return False
+        from treadle.engine.hooks.permission import permitted
+
+        return await permitted(self.hooks, turn, call_id, use)
 
     def on_deadline(self, accept: D) -> D:
         """The answer to use if none arrives before the deadline."""

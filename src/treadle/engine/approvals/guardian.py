@@ -45,6 +45,7 @@ from treadle.support.ids import uuid7
 
 if TYPE_CHECKING:
     from treadle.engine.conversation.model_context import ModelContext
+    from treadle.engine.hooks.thread_hooks import ThreadHooks
     from treadle.engine.state import ThreadState
     from treadle.engine.turn import ActiveTurn
 
@@ -130,8 +131,13 @@ class Guardian:
     """Reviews the actions of one thread."""
 
     def __init__(
-        self, thread: ThreadState, context: ModelContext, find_conversation: FindConversation
+        self,
+        thread: ThreadState,
+        context: ModelContext,
+        find_conversation: FindConversation,
+        hooks: ThreadHooks,
     ) -> None:
+        self._hooks = hooks
         self._thread = thread
         self._context = context
         self._find_conversation = find_conversation
@@ -263,7 +269,8 @@ class Guardian:
             subagent="guardian",
         )
         response: list[ModelItem] = []
-        async with aclosing(stream_with_retries(model, request, policy=policy)) as events:
+        stream = await self._hooks.around(turn, stream_with_retries(model, request, policy=policy))
+        async with aclosing(stream) as events:
             async for event in events:
                 if isinstance(event, ItemDone):
                     response.append(event.item)

@@ -13,6 +13,7 @@ from treadle.engine.approvals.permission import Denied
 from treadle.engine.commands.rules import Rules, append_network_rule
 from treadle.engine.conversation.input import message
 from treadle.engine.events.server_requests import ServerRequestRefused
+from treadle.engine.hooks.uses import CommandUse
 from treadle.protocol import notifications as n
 from treadle.protocol.approval import (
     ApplyNetworkPolicyAmendment,
@@ -219,6 +220,10 @@ class HostApprovals:
         # Not the id of an item of the turn; the format is the reference's.
         item_id = f"network#local#{_SHOWN.get(protocol, protocol)}#{host}#{port}#{uuid7()}"
         try:
+            use = CommandUse(("network-access", f"{protocol}://{host}:{port}"))
+            if await self._approvals.permitted(turn, run.item.id, use, key=item_id):
+                request.decision = "accept"
+                return
             if await self._is_reviewed(turn, destination, item_id):
                 request.decision = "accept"
                 return

@@ -248,6 +248,10 @@ class ModelContext:
         records = self.history_of(turn).take(*pending.items)
         turn.complete_item(item, [*records, *pending.consumed_records])
 
+    def discard(self, pending: Message) -> None:
+        """Drop pending input that must not reach the model."""
+        self._state.log.record(*pending.consumed_records)
+
     def _publish_raw(self, turn: ActiveTurn, items: Sequence[ModelItem]) -> None:
         if self._state.settings.publishes_raw_events:
             for item in without_sources(items):

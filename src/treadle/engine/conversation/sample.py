@@ -53,7 +53,9 @@ async def sample(thread: LoadedThread, prompt: str, *, effort: str | None = None
     request = replace(request_of(thread.state, turn, history, thread.tools), subagent="sample")
     model, policy = thread.state.model(turn)
     response_id, usage, text, has_calls = "", None, None, False
-    async with aclosing(stream_with_retries(model, request, policy=policy)) as events:
+    await thread.hooks.refresh()
+    stream = await thread.hooks.around(turn, stream_with_retries(model, request, policy=policy))
+    async with aclosing(stream) as events:
         async for event in events:
             if isinstance(event, ItemDone):
                 has_calls = has_calls or read_call(event.item) is not None

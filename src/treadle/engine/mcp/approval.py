@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
+from treadle.engine.approvals.permission import Denied
 from treadle.engine.events.server_requests import ServerRequestRefused
+from treadle.engine.hooks.uses import ToolUseRequest
 from treadle.engine.mcp.config import ApprovalMode
 from treadle.engine.mcp.server import McpServer, Raw
 from treadle.engine.settings import RunSettings
@@ -87,6 +89,8 @@ class ToolUse(Struct, frozen=True):
     server: McpServer
     tool: Raw
     arguments: Raw
+    # The name for the model, which hooks see too.
+    model_name: str
 
     @property
     def name(self) -> str:
@@ -109,6 +113,9 @@ async def approve(servers: McpServers, approvals: Approvals, use: ToolUse) -> No
     hints = use.tool.get("annotations")
     judgement = judge(use.mode, hints if isinstance(hints, dict) else {}, settings)
     is_known = judgement.verdict == "ask" and (use.server.name, use.name) in servers.approved
+    asked = approvals.hooks.asked.get(use.call_id)
+    if asked is not None and judgement.verdict == "allow":
+        judgement, is_known = Judgement("ask", "hook"), False
     if judgement.verdict != "ask" or is_known:
         _record(thread, use, judgement, is_known=is_known)
     if judgement.verdict == "refuse":
@@ -116,6 +123,12 @@ async def approve(servers: McpServers, approvals: Approvals, use: ToolUse) -> No
         raise McpRefused(f'{NEVER} (to allow it without approval, set {key} = "approve")')
     if judgement.verdict == "allow" or is_known:
         return
+    try:
+        requested = ToolUseRequest(use.model_name, use.arguments)
+        if await approvals.permitted(use.turn, use.call_id, requested):
+            return
+    except Denied as refusal:
+        raise McpRefused(refusal.reason) from refusal
     if settings.reviewer != "user":
         await _review(approvals, use)
         return

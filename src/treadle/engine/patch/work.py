@@ -51,6 +51,7 @@ class Draft(Struct, frozen=True):
     changes: list[FileUpdateChange]
     # Whether commands may read a file: it is read again if it has changed.
     may_read: Callable[[str], bool]
+    text: str
 
     def judged(self) -> list[FileUpdateChange]:
         """The changes with resolved paths, which no link can redirect."""
@@ -157,7 +158,7 @@ def _draft(text: str, cwd: str, may_read: Callable[[str], bool], effort: Effort)
     # Before any file is read: duplicate paths are an error.
     paths = touched(targets(operations, cwd))
     edits = plan(operations, cwd, partial(read_file, may_read=may_read), effort)
-    return Draft(operations, cwd, edits, paths, _changes(edits), may_read)
+    return Draft(operations, cwd, edits, paths, _changes(edits), may_read, text)
 
 
 def _read(text: str) -> list[Operation]:

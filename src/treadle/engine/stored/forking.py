@@ -122,6 +122,7 @@ async def _fill(
             history_of(entries),
             usage_of(entries),
             last_context=settings_of(entries),
+            start="fork",
         )
         return loaded, turns_of(entry for entry in entries if isinstance(entry, Event))
 

@@ -12,6 +12,7 @@ from treadle.engine.approvals.judgement import Forbidden, judge_input
 from treadle.engine.approvals.permission import Denied
 from treadle.engine.errors import TurnCancelled
 from treadle.engine.events.server_requests import ServerRequestRefused
+from treadle.engine.hooks.uses import ToolUseRequest
 from treadle.engine.reviewed import details_of_input
 from treadle.engine.terminals.run import CommandRun
 from treadle.protocol.approval import (
@@ -19,6 +20,7 @@ from treadle.protocol.approval import (
     CommandExecutionRequestApprovalResponse,
     WriteStdinGuardianApprovalReviewAction,
 )
+from treadle.protocol.base import JsonValue
 from treadle.protocol.item import UnknownCommandAction
 from treadle.protocol.server_requests import ITEM_COMMAND_EXECUTION_REQUEST_APPROVAL
 
@@ -68,6 +70,10 @@ async def approve_input(thread: LoadedThread, turn: ActiveTurn, request: InputRe
     judgement = judge_input(settings.approval_policy, reason)
     if isinstance(judgement, Forbidden) and not turn.reviews_all:
         raise Denied(judgement.reason)
+    asked: JsonValue = {"session_id": request.session, "chars": request.chars}
+    use = ToolUseRequest("write_stdin", asked)
+    if await thread.approvals.permitted(turn, request.call_id, use):
+        return
     details = details_of_input(item, then)
     if not await thread.approvals.reviewed(turn, item.id, action, reason, None, details=details):
         await _ask(thread, turn, request, reason)

@@ -97,7 +97,7 @@ class McpTool:
             tool=str(self._tool["name"]),
             read_only_hint=self._hint,
         )
-        use = ToolUse(turn, call.id, self._server, self._tool, arguments)
+        use = ToolUse(turn, call.id, self._server, self._tool, arguments, self.name)
         began = perf_counter()
         with _CallItem(turn, item) as activity:
             try:

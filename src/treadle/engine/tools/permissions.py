@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from treadle.engine.approvals.judgement import granular
+from treadle.engine.approvals.permission import Denied
 from treadle.engine.events.server_requests import ServerRequestRefused
+from treadle.engine.hooks.uses import ToolUseRequest
 from treadle.engine.tools.options import (
     NetworkOption,
     Permissions,
@@ -120,6 +122,8 @@ class RequestPermissions:
             raise ToolRefused("request_permissions requires at least one permission")
         answer = _NOTHING
         if _may_ask(settings.approval_policy):
+            answer = await self._decided(call, turn, requested)
+        if answer is _NOTHING and _may_ask(settings.approval_policy):
             request = self._ask if settings.reviewer == "user" else self._review
             answer = await request(call, turn, requested, arguments.reason)
         grant = _common(requested, answer.permissions, settings.cwd)
@@ -135,6 +139,23 @@ class RequestPermissions:
             turn.log.publish(n.AUTO_APPROVAL_REVIEW_STRICT_REVIEW_REQUIRED, params)
         result = _Result(grant, answer.scope, strict_auto_review=is_strict)
         return msgspec.json.encode(result).decode()
+
+    async def _decided(
+        self, call: ToolCall, turn: ActiveTurn, requested: RequestPermissionProfile
+    ) -> PermissionsRequestApprovalResponse:
+        """Let hooks decide: all permissions for the turn, or none.
+
+        Raises:
+            ToolRefused: a hook denies them.
+        """
+        use = ToolUseRequest(self.name, read_arguments(call, dict[str, JsonValue]))
+        try:
+            if not await self._thread.approvals.permitted(turn, call.id, use):
+                return _NOTHING
+        except Denied as refusal:
+            raise ToolRefused(f"permissions denied: {refusal.reason}") from refusal
+        granted = GrantedPermissionProfile(requested.file_system, requested.network)
+        return PermissionsRequestApprovalResponse(granted)
 
     async def _ask(
         self,

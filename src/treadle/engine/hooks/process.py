@@ -1,0 +1,110 @@
+"""Runs the command of a hook: outside the sandbox, owned, and limited in time and output."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Literal
+
+from treadle.engine.hooks.outputs import HookAnswer
+from treadle.engine.terminals.shell import environment, shell_argv
+from treadle.sandbox.policy import UNRESTRICTED
+from treadle.sandbox.process import Process
+
+if TYPE_CHECKING:
+    from treadle.engine.state import ThreadState
+
+MAX_STDOUT: Final = 1024 * 1024
+MAX_STDERR: Final = 64 * 1024
+MAX_SECONDS: Final = 24 * 60 * 60
+
+
+class _Outputs:
+    """Keeps what a hook prints, up to limits."""
+
+    def __init__(self) -> None:
+        self._kept = {"stdout": bytearray(), "stderr": bytearray()}
+        self.is_too_long = asyncio.Event()
+
+    def add(self, stream: Literal["stdout", "stderr"], data: bytes) -> None:
+        kept = self._kept[stream]
+        room = (MAX_STDOUT if stream == "stdout" else MAX_STDERR) - len(kept)
+        kept += data[: max(0, room)]
+        # Of messages for people, the beginning is enough.
+        if len(data) > room and stream == "stdout":
+            self.is_too_long.set()
+
+    def text(self, stream: Literal["stdout", "stderr"]) -> str:
+        return self._kept[stream].decode("utf-8", "replace")
+
+
+async def run_command(
+    thread: ThreadState, command: str, payload: bytes, timeout_s: int
+) -> HookAnswer:
+    """Run a command with the event as JSON on stdin; whatever it leaves running is ended."""
+    settings, outputs = thread.settings, _Outputs()
+    argv = shell_argv(command, is_login=settings.shell.allows_login)
+    process: Process | None = None
+    try:
+        async with asyncio.timeout(min(timeout_s, MAX_SECONDS)):
+            process = await Process.start(
+                thread.services.sandbox,
+                argv,
+                cwd=settings.cwd,
+                env=hook_environment(thread),
+                confinement=UNRESTRICTED,
+                on_output=outputs.add,
+                has_stdin=True,
+                limits=settings.shell.command_limits(),
+            )
+            exit_code = await _finished(process, outputs, payload)
+    except TimeoutError:
+        return HookAnswer(error=f"hook timed out after {timeout_s}s")
+    except OSError as error:
+        return HookAnswer(error=f"hook cannot be started: {error.strerror or error}")
+    finally:
+        if process is not None:
+            process.kill()
+    if exit_code is None:
+        return HookAnswer(error=f"hook wrote more than {MAX_STDOUT} bytes to stdout")
+    if process.limit_hit is not None:
+        return HookAnswer(error=f"hook exceeded a limit of commands: {process.limit_hit}")
+    return HookAnswer(exit_code, outputs.text("stdout"), outputs.text("stderr"))
+
+
+async def _finished(process: Process, outputs: _Outputs, payload: bytes) -> int | None:
+    """Wait for the exit code; null if the output is too long."""
+    async with asyncio.TaskGroup() as tasks:
+        feeding = tasks.create_task(_feed(process, payload), name="hook input")
+        ended = tasks.create_task(process.wait(), name="hook end")
+        flooded = tasks.create_task(outputs.is_too_long.wait(), name="hook output")
+        await asyncio.wait({ended, flooded}, return_when=asyncio.FIRST_COMPLETED)
+        result = ended.result() if ended.done() and not flooded.done() else None
+        for task in (feeding, ended, flooded):
+            task.cancel()
+    return result
+
+
+async def _feed(process: Process, payload: bytes) -> None:
+    # A hook need not read its input.
+    with suppress(OSError):
+        await process.write(payload)
+    process.close_stdin()
+
+
+def hook_environment(thread: ThreadState) -> Mapping[str, str]:
+    """Return the environment of hooks: that of commands, with trusted folders of `PATH` first.
+
+    Hooks run outside the sandbox, so the names in them should not resolve to programs that
+    commands wrote.
+    """
+    env = environment(thread.settings.shell.environment, thread.id)
+    if (path := env.get("PATH")) is None:
+        return env
+    boundary = thread.services.boundary
+    confinement = boundary.confine(thread.settings.sandbox, thread.settings.cwd)
+    trusted = boundary.trusted_path(path, confinement).split(os.pathsep)
+    folders = dict.fromkeys([*filter(None, trusted), *path.split(os.pathsep)])
+    return {**env, "PATH": os.pathsep.join(folders)}
