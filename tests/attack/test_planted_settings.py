@@ -65,6 +65,21 @@ async def layers_of(bench_: Bench, cwd: Path) -> dict[str, str | None]:
     }
 
 
+async def test_hooks_planted_below_a_trusted_root_are_not_listed(home: Path) -> None:
+    project = repository(home.parent / "project")
+    hook = {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "true"}]}]}}
+    async with bench(home) as bench_:
+        bench_.stage.configure(trust(project))
+        text = json.dumps(hook)
+        script = f"mkdir -p sub/.codex; printf '%s' '{text}' > sub/.codex/hooks.json"
+        await run_in(bench_, project, script)
+        assert (project / "sub" / ".codex" / "hooks.json").exists()
+        params = {"cwds": [str(project / "sub")]}
+        (entry,) = (await bench_.client.request("hooks/list", params))["data"]
+
+    assert entry["hooks"] == []
+
+
 async def test_settings_planted_below_a_trusted_root_are_ignored(home: Path) -> None:
     project = repository(home.parent / "project")
     async with bench(home) as bench_:

@@ -117,6 +117,18 @@ class Boundary:
         """
         return self._is_safe(path, confinement, above=top)
 
+    def is_fixed(self, path: str, confinement: Confinement, *, top: str) -> bool:
+        """Return whether no command can change what a path leads to, or lead it elsewhere.
+
+        Unlike `is_protected`, a new file counts too if it is where no command can ever write.
+        """
+        protected = self._protection.now()
+        return all(
+            not confinement.is_open(place)
+            and (not protected.may_open(place) or self._is_safe(place, confinement, above=top))
+            for place in (*links(path), real(path))
+        )
+
     def _is_trusted(self, folder: str, confinement: Confinement) -> bool:
         if not folder.startswith("/") or not self._is_safe(folder, confinement):
             return False

@@ -91,7 +91,7 @@ async def test_a_denied_call_of_any_tool_does_not_happen(
 
 @pytest.mark.parametrize("matcher", ["apply_patch", "Write", "Edit", "Write|Edit", "^apply"])
 @pytest.mark.parametrize("kind", ["patch", "patch function", "patch in a shell"])
-async def test_guards_of_edits_see_every_way_to_make_one(
+async def test_hooks_for_edits_see_every_way_to_make_one(
     stage: Stage, client: Client, hooks: Hooks, matcher: str, kind: str
 ) -> None:
     """Upstream: the names. Ours: a patch in a shell command counts as an edit too."""

@@ -1,7 +1,7 @@
 """Finds the hooks of a folder: those of the administrator, and those of each layer.
 
-A file that cannot be read loses its own hooks only. A guard that the user trusted and that is lost
-this way stays in force: its event is denied, because the guard cannot allow it.
+A file that cannot be read loses its own hooks only. A deciding hook that the user trusted and
+that is lost this way stays in force: its event is denied, as the hook cannot allow it.
 """
 
 from __future__ import annotations
@@ -133,13 +133,13 @@ class _Finder:
     def _lose_slot(self, origin: Origin, slot: Slot, fault: str) -> None:
         state = self._states.get(_key(origin, slot), UNDECIDED)
         was_trusted = state.is_enabled and state.trusted_hash is not None
-        if slot.event.guards and (origin.is_managed or was_trusted):
+        if slot.event.decides and (origin.is_managed or was_trusted):
             self._add_lost(origin, slot.event, _key(origin, slot), fault, slot.matcher)
 
     def _lose(self, origin: Origin, reason: str, event: HookEvent) -> None:
-        """Keep the event closed that guards of this file protected."""
+        """Keep the event closed that hooks of this file decided about."""
         prefix = f"{origin.path}:{event.key}:"
-        for key, state in self._states.items() if event.guards else ():
+        for key, state in self._states.items() if event.decides else ():
             if key.startswith(prefix) and state.is_enabled and state.trusted_hash is not None:
                 self._add_lost(origin, event, key, reason)
                 return

@@ -17,7 +17,7 @@ LAST_MAX_SECONDS: Final = 3
 class HookEvent(Struct, frozen=True):
     """One kind of event.
 
-    `guards`: what the event is about does not happen unless its hooks can run and allow it.
+    `decides`: what the event is about does not happen unless its hooks can run and allow it.
     """
 
     name: HookEventName
@@ -25,7 +25,7 @@ class HookEvent(Struct, frozen=True):
     title: str
     uses_matcher: bool = False
     takes_context: bool = False
-    guards: bool = False
+    decides: bool = False
     is_last: bool = False
     scope: HookScope = "turn"
 
@@ -51,10 +51,10 @@ class HookEvent(Struct, frozen=True):
 
 
 EVENTS: Final = (
-    HookEvent("preModelRequest", "PreModelRequest", guards=True),
+    HookEvent("preModelRequest", "PreModelRequest", decides=True),
     HookEvent("postModelRequest", "PostModelRequest"),
-    HookEvent("preToolUse", "PreToolUse", uses_matcher=True, takes_context=True, guards=True),
-    HookEvent("permissionRequest", "PermissionRequest", uses_matcher=True, guards=True),
+    HookEvent("preToolUse", "PreToolUse", uses_matcher=True, takes_context=True, decides=True),
+    HookEvent("permissionRequest", "PermissionRequest", uses_matcher=True, decides=True),
     HookEvent("postToolUse", "PostToolUse", uses_matcher=True, takes_context=True),
     HookEvent("preCompact", "PreCompact", uses_matcher=True),
     HookEvent("postCompact", "PostCompact", uses_matcher=True),
@@ -62,7 +62,7 @@ EVENTS: Final = (
         "sessionStart", "SessionStart", uses_matcher=True, takes_context=True, scope="thread"
     ),
     HookEvent("sessionEnd", "SessionEnd", uses_matcher=True, is_last=True, scope="thread"),
-    HookEvent("userPromptSubmit", "UserPromptSubmit", takes_context=True, guards=True),
+    HookEvent("userPromptSubmit", "UserPromptSubmit", takes_context=True, decides=True),
     HookEvent(
         "subagentStart", "SubagentStart", uses_matcher=True, takes_context=True, scope="thread"
     ),

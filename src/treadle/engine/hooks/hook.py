@@ -58,9 +58,9 @@ class Hook(Struct, frozen=True, kw_only=True):
         return BY_NAME[self.event_name]
 
     @property
-    def guards(self) -> bool:
+    def decides(self) -> bool:
         """Whether its event does not go on unless this hook allows it."""
-        return self.event.guards and not self.is_async
+        return self.event.decides and not self.is_async
 
     @property
     def run_id(self) -> str:
@@ -97,7 +97,7 @@ def matching(matcher: str) -> Callable[[str], bool]:
 
 
 class HookSet:
-    """The hooks that are in force for a folder: those that run, and guards that cannot."""
+    """The hooks that are in force for a folder: those that run, and deciding ones that cannot."""
 
     def __init__(self, hooks: Iterable[Hook] = ()) -> None:
         self._by_event: dict[HookEventName, list[Hook]] = {}
@@ -122,14 +122,14 @@ class FoundHooks(Struct, frozen=True):
     """All hooks that the configuration names for a folder, and what is wrong with others."""
 
     hooks: Sequence[Hook] = ()
-    # Guards that were trusted and cannot be read any more.
+    # Deciding hooks that were trusted and cannot be read any more.
     lost: Sequence[Hook] = ()
     errors: Sequence[HookErrorInfo] = ()
     warnings: Sequence[str] = ()
     bypasses_trust: bool = False
 
     def in_force(self) -> HookSet:
-        """Return the hooks that run, and the guards that must run and cannot."""
+        """Return the hooks that run, and the deciding ones that must run and cannot."""
         return HookSet([*filter(None, map(self._in_force, self.hooks)), *self.lost])
 
     def _in_force(self, hook: Hook) -> Hook | None:
@@ -137,7 +137,7 @@ class FoundHooks(Struct, frozen=True):
             return None
         if hook.fault is not None or hook.trust in ("managed", "trusted") or self.bypasses_trust:
             return hook
-        if hook.trust == "modified" and hook.guards:
+        if hook.trust == "modified" and hook.decides:
             reason = (
                 f"the hook {hook.key} changed after it was trusted: "
                 "review it (hooks/list) and trust it again, or disable it"

@@ -1,6 +1,6 @@
 """Reads what a hook answers: its exit code, the JSON or text on stdout, the reason on stderr.
 
-A guard that fails denies: what it protects must not happen because it could not decide.
+A deciding hook that fails denies: what it protects must not happen because it could not decide.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def _fail(hook: Hook, verdict: Verdict, text: str) -> None:
     verdict.add("error", text)
     verdict.context = verdict.updated_input = verdict.updated_output = None
     verdict.decision = None
-    if hook.guards:
+    if hook.decides:
         verdict.denial = f"the hook failed: {text}"
         verdict.decision = "deny"
 
@@ -205,7 +205,7 @@ def _read_text(hook: Hook, verdict: Verdict, text: str) -> None:
     name = hook.event_name
     if name in _PRINTS_CONTEXT:
         verdict.add_context(text)
-    elif hook.guards or name in ("stop", "subagentStop", "interrupt"):
+    elif hook.decides or name in ("stop", "subagentStop", "interrupt"):
         # What was meant as a decision may follow a line that a profile printed.
         shown = text.splitlines()[0][:_MAX_SHOWN]
         raise _Invalid(
@@ -255,7 +255,7 @@ def _stop(hook: Hook, verdict: Verdict, output: _Output) -> None:
         verdict.stop = shown
     elif hook.event_name == "postToolUse":
         verdict.denial = (output.reason or "").strip() or shown
-    elif hook.event.guards:
+    elif hook.event.decides:
         verdict.denial, verdict.decision = shown, "deny"
 
 

@@ -94,7 +94,7 @@ class HookRunner:
         except asyncio.CancelledError:
             verdict.add("error", INTERRUPTED)
             raise
-        except Exception:  # boundary: a guard that cannot run denies, whatever the reason
+        except Exception:  # boundary: a deciding hook that cannot run denies
             logger.exception("hook failed", extra={"hook": hook.key})
             verdict = verdict_of(hook, HookAnswer(error="internal error"))
         finally:

@@ -27,7 +27,7 @@ def writable_script(thread: ThreadState, command: str, env: Mapping[str, str]) -
     if confinement.is_unrestricted:
         return None  # every command can do what the hook can do
     for path in _named(command, settings.cwd, env):
-        if not boundary.is_protected(path, confinement, top=settings.cwd):
+        if not boundary.is_fixed(path, confinement, top=settings.cwd):
             return path
     return None
 

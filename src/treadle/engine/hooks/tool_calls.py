@@ -68,7 +68,7 @@ def hooked(call: ToolCall) -> HookedCall:
 
 def _script(call: ToolCall, script: JsonValue) -> HookedCall:
     text = script if isinstance(script, str) else call.input
-    # The same edit can be made by a command, which guards of edits have to see.
+    # The same edit can be made by a command, which hooks for edits have to see.
     aliases = (PATCH, *EDITS) if PATCH in text or "applypatch" in text else ()
     return HookedCall(call.id, SHELL, {"command": text}, aliases)
 

@@ -1,4 +1,4 @@
-"""Guards: hooks that allow, deny, ask and rewrite, and what happens when they cannot decide."""
+"""Deciding hooks: they allow, deny, ask and rewrite; what happens when they cannot decide."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ async def test_a_hook_replaces_the_output_of_a_tool(
 async def test_a_failed_hook_after_a_tool_changes_nothing(
     stage: Stage, client: Client, hooks: Hooks
 ) -> None:
-    """Upstream: it guards nothing."""
+    """Upstream: it decides nothing."""
     await hooks.install(PostToolUse="exit 1")
     messages, given = await run_command(stage, client)
 
@@ -354,7 +354,7 @@ async def test_hooks_after_a_request_learn_that_it_failed(
     assert "bad request" in given["error"]
 
 
-# -- guards that cannot decide
+# -- hooks that cannot decide
 
 
 BROKEN: dict[str, str] = {
@@ -375,7 +375,7 @@ BROKEN: dict[str, str] = {
 
 
 @pytest.mark.parametrize("command", BROKEN, ids=range(len(BROKEN)))
-async def test_a_guard_of_tools_that_cannot_decide_denies(
+async def test_a_hook_of_tools_that_cannot_decide_denies(
     stage: Stage, client: Client, hooks: Hooks, command: str
 ) -> None:
     """Ours: the reference runs the call."""
@@ -390,7 +390,7 @@ async def test_a_guard_of_tools_that_cannot_decide_denies(
 
 
 @pytest.mark.parametrize("command", ["exit 1", "echo '{'", "exit 2"])
-async def test_a_guard_of_prompts_that_cannot_decide_denies(
+async def test_a_hook_of_prompts_that_cannot_decide_denies(
     stage: Stage, client: Client, hooks: Hooks, command: str
 ) -> None:
     """Ours: the reference sends the prompt."""
@@ -404,7 +404,7 @@ async def test_a_guard_of_prompts_that_cannot_decide_denies(
 
 
 @pytest.mark.parametrize("command", ["exit 1", "echo '{'", "echo garbage"])
-async def test_a_guard_of_requests_that_cannot_decide_denies(
+async def test_a_hook_of_requests_that_cannot_decide_denies(
     stage: Stage, client: Client, hooks: Hooks, command: str
 ) -> None:
     """Ours: the reference sends the request."""
@@ -415,7 +415,7 @@ async def test_a_guard_of_requests_that_cannot_decide_denies(
     assert params_of(messages, "error")[0]["error"]["codexErrorInfo"] == "inferenceHookDenied"
 
 
-async def test_a_guard_that_takes_too_long_denies_and_is_ended(
+async def test_a_hook_that_takes_too_long_denies_and_is_ended(
     stage: Stage, client: Client, hooks: Hooks
 ) -> None:
     """Ours: the reference runs the call."""
