@@ -26,7 +26,6 @@ def metadata_of(hook: Hook) -> HookMetadata:
         "timeout_sec": hook.timeout_s,
         "trust_status": hook.trust,
         "matcher": hook.matcher,
-        "environment_id": None,
         "status_message": hook.handler.status_message,
     }
     if isinstance(hook.handler, CommandConfiguredHookHandler):

@@ -86,7 +86,6 @@ async def test_a_hook_of_the_user_is_listed_and_not_trusted_at_first(home: Path)
         "sourcePath": str(path),
         "source": "user",
         "pluginId": None,
-        "environmentId": None,
         "displayOrder": 0,
         "enabled": True,
         "isManaged": False,
