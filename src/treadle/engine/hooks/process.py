@@ -106,5 +106,7 @@ def hook_environment(thread: ThreadState) -> Mapping[str, str]:
     boundary = thread.services.boundary
     confinement = boundary.confine(thread.settings.sandbox, thread.settings.cwd)
     trusted = boundary.trusted_path(path, confinement).split(os.pathsep)
-    folders = dict.fromkeys([*filter(None, trusted), *path.split(os.pathsep)])
+    # A relative folder would be looked for in the workspace.
+    absolute = [folder for folder in path.split(os.pathsep) if folder.startswith("/")]
+    folders = dict.fromkeys([*filter(None, trusted), *absolute])
     return {**env, "PATH": os.pathsep.join(folders)}
