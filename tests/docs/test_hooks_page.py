@@ -198,7 +198,7 @@ async def test_the_example_of_an_event_works(stage: Stage, title: str) -> None:
         (document,) = blocks(text, "json")
         (stage.home / "hooks.json").write_text(document, "utf-8")
         write_scripts(text)
-        await Hooks(stage, client).trust()
+        await Hooks(stage.home, client).trust()
         await EXAMPLES[title](stage, client)
 
 

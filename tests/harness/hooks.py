@@ -7,7 +7,7 @@ import json
 import shlex
 from pathlib import Path
 
-from tests.harness.threads import Client, Stage, params_of
+from tests.harness.threads import Client, params_of
 from treadle.protocol.base import JsonValue
 
 LOG = "hook-events.jsonl"
@@ -16,15 +16,15 @@ LOG = "hook-events.jsonl"
 class Hooks:
     """The hooks of one home: writes them, trusts them, and reads what they were given."""
 
-    def __init__(self, stage: Stage, client: Client) -> None:
-        self.stage = stage
+    def __init__(self, home: Path, client: Client) -> None:
+        self.home = home
         self.client = client
         self._files = 0
 
     @property
     def log(self) -> Path:
         """The file to which recording hooks append their input."""
-        return self.stage.home / LOG
+        return self.home / LOG
 
     def records(self) -> str:
         """A command that keeps its input and allows everything."""
@@ -47,20 +47,20 @@ class Hooks:
 
     def _file(self, text: str) -> str:
         self._files += 1
-        path = self.stage.home / f"hook-text-{self._files}"
+        path = self.home / f"hook-text-{self._files}"
         path.write_text(text, "utf-8")
         return shlex.quote(str(path))
 
     def write(self, **events: JsonValue) -> Path:
         """Write `hooks.json`: a command, a handler, a group or several groups for each event."""
-        path = self.stage.home / "hooks.json"
+        path = self.home / "hooks.json"
         groups = {event: _groups(value) for event, value in events.items()}
         path.write_text(json.dumps({"hooks": groups}), "utf-8")
         return path
 
     async def trust(self, folder: Path | None = None) -> list[JsonValue]:
         """Trust all hooks of a folder; return them."""
-        cwd = str(folder or self.stage.home)
+        cwd = str(folder or self.home)
         (entry,) = (await self.client.request("hooks/list", {"cwds": [cwd]}))["data"]
         state = {hook["key"]: {"trusted_hash": hook["currentHash"]} for hook in entry["hooks"]}
         edit = {"keyPath": "hooks.state", "value": state, "mergeStrategy": "upsert"}

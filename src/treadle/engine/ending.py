@@ -66,6 +66,7 @@ def take_input(thread: LoadedThread, turn: ActiveTurn) -> None:
         if each.content and thread.hooks.has("userPromptSubmit"):
             # The turn ended before the hooks could check it.
             thread.context.discard(each)
+            thread.hooks.warn("input was dropped: the turn ended before hooks could check it")
         else:
             thread.context.add_input(turn, each)
 

@@ -17,4 +17,4 @@ async def client(stage: Stage) -> Client:
 @pytest.fixture
 def hooks(stage: Stage, client: Client) -> Hooks:
     """The hooks of the stage's home."""
-    return Hooks(stage, client)
+    return Hooks(stage.home, client)

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from treadle.config.effective import EffectiveConfig
 from treadle.config.hooks.parse import Slot, Wrong, read_table
 from treadle.config.hooks.places import line_of
+from treadle.config.hooks.presence import FILE
 from treadle.config.hooks.trust import UNDECIDED, HookState, hash_of, read_states
 from treadle.config.layers import Layer
 from treadle.engine.hooks.events import EVENTS, HookEvent
@@ -37,7 +38,6 @@ from treadle.protocol.hook import (
 from treadle.support.files.reading import read_whole
 from treadle.support.text.json_text import is_nested_deeper
 
-FILE: Final = "hooks.json"
 MAX_FILE_BYTES: Final = 256 * 1024
 MAX_HOOKS: Final = 500
 """The most hooks of one folder, from all files."""
@@ -186,18 +186,6 @@ def find_hooks(
         errors=finder.errors,
         warnings=finder.warnings,
         bypasses_trust=bypasses_trust,
-    )
-
-
-def has_hooks(effective: EffectiveConfig) -> bool:
-    """Return whether a folder's configuration may name hooks; the usual answer is no."""
-    requirements = effective.requirements
-    return (requirements is not None and requirements.hooks is not None) or any(
-        layer.disabled_reason is None
-        and (
-            "hooks" in layer.table or (layer.folder is not None and (layer.folder / FILE).exists())
-        )
-        for layer in effective.layers
     )
 
 

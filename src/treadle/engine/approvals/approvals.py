@@ -463,11 +463,12 @@ class Approvals:
         """
         if not self.hooks.has("permissionRequest"):
             return False
-        if self._thread.server_requests.was_left_open(turn, key or call_id):
+        key = key or call_id
+        if self._thread.server_requests.was_left_open(turn, key):
             return False
         from treadle.engine.hooks.permission import permitted
 
-        return await permitted(self.hooks, turn, call_id, use)
+        return await permitted(self.hooks, turn, call_id, use, key)
 
     def on_deadline(self, accept: D) -> D:
         """The answer to use if none arrives before the deadline."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from treadle.engine.approvals.permission import Denied
-from treadle.engine.hooks.points import dispatch
+from treadle.engine.hooks.points import MAX_REASON, dispatch
 from treadle.engine.hooks.tool_calls import EDITS, PATCH, SHELL, HookedCall
 from treadle.engine.hooks.uses import CommandUse, EditUse, RequestedUse
 from treadle.protocol.base import JsonValue
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from treadle.engine.turn import ActiveTurn
 
 
-async def permitted(hooks: ThreadHooks, turn: ActiveTurn, call_id: str, use: RequestedUse) -> bool:
+async def permitted(
+    hooks: ThreadHooks, turn: ActiveTurn, call_id: str, use: RequestedUse, key: str
+) -> bool:
     """Return whether hooks allow an action; false if they leave it to the user.
 
     Raises:
@@ -25,9 +27,7 @@ async def permitted(hooks: ThreadHooks, turn: ActiveTurn, call_id: str, use: Req
     """
     seen = _seen(call_id, use)
     fields: dict[str, JsonValue] = {"tool_name": seen.name, "tool_input": seen.input}
-    results = await dispatch(
-        hooks, "permissionRequest", turn, fields, names=seen.names, suffix=call_id
-    )
+    results = await dispatch(hooks, "permissionRequest", turn, fields, names=seen.names, suffix=key)
     denied = next((result for result in results if result.verdict.denial is not None), None)
     allowed = next((result for result in results if result.verdict.decision == "allow"), None)
     decisive = denied or allowed
@@ -37,7 +37,7 @@ async def permitted(hooks: ThreadHooks, turn: ActiveTurn, call_id: str, use: Req
     by, action = f"hook {decisive.hook.key}", _action(seen)
     hooks.thread.log.record(Decided(call_id, turn.id, action, decision, by, turn.clock()))
     if denied is not None:
-        raise Denied(str(denied.verdict.denial))
+        raise Denied(str(denied.verdict.denial)[:MAX_REASON])
     return True
 
 

@@ -23,7 +23,7 @@ from treadle.engine.hooks.tool_calls import (
     response_of,
     rewritten,
 )
-from treadle.engine.tools.registry import Output, ToolCall
+from treadle.engine.tools.registry import Output, ToolCall, ToolRefused
 from treadle.model.base import Completed, ModelError, ModelEvent, ResponseUsage
 from treadle.protocol.base import JsonValue
 from treadle.protocol.hook import CommandConfiguredHookHandler, HookEventName, HookPromptFragment
@@ -38,7 +38,11 @@ if TYPE_CHECKING:
 MAX_CONTINUATIONS: Final = 50
 """How often hooks may prevent the end of one turn."""
 
-MAX_PROMPT: Final = 64 * 1024
+MAX_LATE: Final = 8
+"""How many hooks of a thread run in the background at the same time."""
+
+MAX_REASON: Final = 2000
+"""The longest reason in an error or a warning, in characters."""
 
 _ASKABLE: Final = ("exec_command", "shell", "shell_command", "apply_patch")
 
@@ -60,7 +64,11 @@ async def dispatch(
         return []
     payload = {**described(hooks, turn, found[0].event.title), **fields}
     for hook in [hook for hook in found if hook.is_async]:
-        late = run_late(hooks, [hook], payload, turn, suffix)
+        if hooks.running_late >= MAX_LATE:
+            hooks.warn(f"too many hooks run in the background: {hook.key} was skipped")
+            continue
+        hooks.running_late += 1
+        late = run_late(hooks, hook, payload, turn, suffix)
         hooks.thread.services.tasks.spawn(late, f"hook {hook.key}")
     now = [hook for hook in found if not hook.is_async]
     return await hooks.runner.run_all(now, payload, turn, suffix)
@@ -68,17 +76,20 @@ async def dispatch(
 
 async def run_late(
     hooks: ThreadHooks,
-    found: list[Hook],
+    hook: Hook,
     payload: dict[str, JsonValue],
     turn: ActiveTurn | None,
     suffix: str | None,
 ) -> None:
     """Run a hook in the background; the model reads its context with the user's next input."""
-    for result in await hooks.runner.run_all(found, payload, turn, suffix):
-        text = result.verdict.context
-        if text is not None:
-            shown = await for_model(hooks.thread, text, limit=500)
-            hooks.late_texts.append((result.hook.event.title, shown))
+    try:
+        run_id = hook.run_id if suffix is None else f"{hook.run_id}:{suffix}"
+        verdict = await hooks.runner.run(hook, payload, turn, run_id)
+    finally:
+        hooks.running_late -= 1
+    if verdict.context is not None:
+        shown = await for_model(hooks.thread, verdict.context, limit=500)
+        hooks.late_texts.append((hook.event.title, shown))
 
 
 def described(hooks: ThreadHooks, turn: ActiveTurn | None, title: str) -> dict[str, JsonValue]:
@@ -181,7 +192,8 @@ async def check_input(hooks: ThreadHooks, context: ModelContext, turn: ActiveTur
         else:
             was_blocked = True
             context.discard(pending)
-            hooks.warn(f"the input was blocked by a UserPromptSubmit hook: {reason}")
+            text = f"the input was blocked by a UserPromptSubmit hook: {reason}"
+            hooks.warn(text[:MAX_REASON])
         await _add_context(hooks, context, turn, results)
     return is_accepted or not was_blocked
 
@@ -219,7 +231,9 @@ async def run_tool(
         call, seen = await _before(hooks, context, turn, call, seen)
         output = await run(call)
     except _Refused as refusal:
-        return seen.refusal(str(refusal))
+        return await for_model(hooks.thread, seen.refusal(str(refusal)))
+    except ToolRefused as refusal:
+        return str(refusal)  # nothing ran that hooks could look at
     finally:
         hooks.asked.pop(call.id, None)
     return await _after(hooks, context, turn, seen, output)
@@ -306,7 +320,7 @@ async def see_search(
         reason = "the hook asks for approval of a search that the provider has already run"
     if reason is None:
         await _after(hooks, context, turn, seen, "")
-    return None if reason is None else seen.refusal(reason)
+    return None if reason is None else seen.refusal(reason)[:MAX_REASON]
 
 
 # -- requests to the model
@@ -321,7 +335,7 @@ async def before_model(hooks: ThreadHooks, turn: ActiveTurn) -> None:
     reason = _denial(await dispatch(hooks, "preModelRequest", turn, {}))
     if reason is not None:
         text = f"the request to the model was denied by a PreModelRequest hook: {reason}"
-        raise ModelError(text, info="inferenceHookDenied")
+        raise ModelError(text[:MAX_REASON], info="inferenceHookDenied")
 
 
 async def observed(
@@ -387,7 +401,10 @@ async def goes_on(
     blocks = [r for r in results if r.verdict.denial is not None]
     if _stop(results) is not None or not blocks:
         return False
-    fragments = [HookPromptFragment(r.run_id, str(r.verdict.denial)[:MAX_PROMPT]) for r in blocks]
+    fragments = [
+        HookPromptFragment(r.run_id, await for_model(hooks.thread, str(r.verdict.denial)))
+        for r in blocks
+    ]
     parts = [
         f"<hook_prompt hook_run_id={quoteattr(each.hook_run_id)}>{escape(each.text)}</hook_prompt>"
         for each in fragments

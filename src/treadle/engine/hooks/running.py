@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_AT_ONCE: Final = 8
-"""How many hooks of one event run at the same time."""
+"""How many hooks of a thread run at the same time, besides those in the background."""
 MAX_ENTRY: Final = 16 * 1024
 """The longest message of a hook in a notification, in characters."""
 
@@ -56,6 +56,8 @@ class HookRunner:
     def __init__(self, thread: ThreadState, servers: McpServers) -> None:
         self._thread = thread
         self._servers = servers
+        # A model can call many tools at once.
+        self._room = asyncio.Semaphore(MAX_AT_ONCE)
         # Whether the thread can still record the runs.
         self.is_recorded = True
 
@@ -67,12 +69,11 @@ class HookRunner:
         suffix: str | None,
     ) -> list[HookResult]:
         """Run hooks with an event, and return the results in the order of the hooks."""
-        room = asyncio.Semaphore(MAX_AT_ONCE)
         finished: list[HookResult] = []
 
         async def one(hook: Hook) -> None:
             run_id = hook.run_id if suffix is None else f"{hook.run_id}:{suffix}"
-            async with room:
+            async with self._room:
                 verdict = await self.run(hook, event, turn, run_id)
             finished.append(HookResult(hook, run_id, verdict, len(finished)))
 

@@ -49,6 +49,7 @@ class ThreadHooks:
         self.pending_start: StartSource | None = source
         # What hooks in the background had to say, with their events.
         self.late_texts: deque[tuple[str, str]] = deque(maxlen=MAX_LATE_TEXTS)
+        self.running_late = 0
         # Calls that a hook wants the user to approve, and why.
         self.asked: dict[str, str] = {}
         # Whether a turn has run, so that the session has an end too.

@@ -64,7 +64,7 @@ class TurnHooks:
         from treadle.engine.hooks.points import run_tool
 
         def run(changed: ToolCall) -> Awaitable[Output]:
-            return tools.run(changed, turn)
+            return tools.attempt(changed, turn)
 
         return await run_tool(self._hooks, self._context, turn, call, run)
 

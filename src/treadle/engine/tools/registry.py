@@ -150,7 +150,18 @@ class ToolRegistry:
         return known.get((call.namespace, call.name)) or known.get((None, call.flat_name))
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
-        """Run a call; errors become its output."""
+        """Run a call; errors and refusals become its output."""
+        try:
+            return await self.attempt(call, turn)
+        except ToolRefused as refusal:
+            return str(refusal)
+
+    async def attempt(self, call: ToolCall, turn: ActiveTurn) -> Output:
+        """Run a call; errors become its output.
+
+        Raises:
+            ToolRefused: the call was not run; the text is its output.
+        """
         tool = self.find(call)
         if tool is None and self._arriving is not None:
             await self._arriving(call.flat_name)
@@ -164,9 +175,9 @@ class ToolRegistry:
                 output = await tool.run(call, turn)
                 log_tool("tool answered", turn, call.id, call.name)
                 return output
-        except ToolRefused as refusal:
+        except ToolRefused:
             log_tool("tool refused", turn, call.id, call.name)
-            return str(refusal)
+            raise
         except TurnCancelled:
             raise
         except Exception as error:  # dispatcher: the model receives the error, the turn continues

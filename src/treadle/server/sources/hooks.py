@@ -7,6 +7,7 @@ from pathlib import Path
 
 from treadle.config.configuration import Configuration
 from treadle.config.file import ConfigError
+from treadle.config.hooks.presence import has_hooks
 from treadle.engine.hooks.hook import NOTHING, FoundHooks
 from treadle.engine.settings import RunSettings
 from treadle.protocol.base import JsonValue
@@ -33,11 +34,11 @@ class ConfiguredHooks:
         """
         configuration = self._configuration
         effective = configuration.effective(cwd, request)
-        # Imported on use: most folders have none.
-        from treadle.config.hooks.discovery import find_hooks, has_hooks
-
         if not has_hooks(effective):
             return NOTHING
+        # Imported on use: most folders have none.
+        from treadle.config.hooks.discovery import find_hooks
+
         bypasses = configuration.bypasses_hook_trust
         return find_hooks(
             effective, configuration.system / "requirements.toml", bypasses_trust=bypasses

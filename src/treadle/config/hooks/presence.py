@@ -1,0 +1,22 @@
+"""Looks whether a configuration names hooks at all; most do not, and load no more code."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from treadle.config.effective import EffectiveConfig
+
+FILE: Final = "hooks.json"
+"""The file beside a `config.toml`."""
+
+
+def has_hooks(effective: EffectiveConfig) -> bool:
+    """Return whether a folder's configuration may name hooks; the usual answer is no."""
+    requirements = effective.requirements
+    return (requirements is not None and requirements.hooks is not None) or any(
+        layer.disabled_reason is None
+        and (
+            "hooks" in layer.table or (layer.folder is not None and (layer.folder / FILE).exists())
+        )
+        for layer in effective.layers
+    )
