@@ -15,7 +15,6 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
-import h11
 import httpx2
 import msgspec
 from mcp.client.auth import OAuthClientProvider
@@ -40,18 +39,14 @@ from treadle.engine.mcp.connection.requests import error_text, recording_hook
 from treadle.engine.mcp.server import McpError
 from treadle.engine.mcp.tokens import McpLogin, TokenFile
 from treadle.protocol.base import JsonValue
-from treadle.support.http.closing_response import closing_response
-from treadle.support.listeners import OWN_LISTENERS
+from treadle.support.http.loopback_page import PageAnswer, loopback_page
 from treadle.support.text.secrets import Secrets
 
 CLIENT_NAME: Final = "Treadle"
 CALLBACK_PATH: Final = "/callback"
 # A program on the user's machine cannot keep a client secret.
 _PUBLIC: Final = "none"
-MAX_HEAD: Final = 16 * 1024
-HEAD_SECONDS: Final = 10.0
 _LONGEST_LIFE: Final = 10**10
-_PAGE: Final = "<!doctype html><title>{title}</title><p>{title}. You can close this window.</p>"
 # Any request would trigger the login; this one is also the first of a session.
 _HELLO: Final = {
     "jsonrpc": "2.0",
@@ -265,8 +260,8 @@ class _LoginStorage:
 class Callback:
     """The page that the browser is redirected to."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    def __init__(self) -> None:
+        self.url = ""
         self.was_used = False
         self._state: str | None = None
         self._result: asyncio.Future[AuthorizationCodeResult] = (
@@ -282,72 +277,32 @@ class Callback:
         """Wait for the browser."""
         return await self._result
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Handle one request of a browser."""
-        try:
-            async with asyncio.timeout(HEAD_SECONDS):
-                request = await _read_request(reader)
-                status, title = self._accept(request.method.decode(), request.target.decode())
-                body = _PAGE.format(title=title).encode()
-                writer.write(closing_response(status, body, {"content-type": "text/html"}))
-                await writer.drain()
-        except (OSError, ValueError, EOFError, h11.RemoteProtocolError):
-            pass  # not a browser, a closed connection, or an invalid URL
-        finally:
-            writer.close()
-
-    def _accept(self, method: str, target: str) -> tuple[HTTPStatus, str]:
+    async def respond(self, method: str, target: str) -> PageAnswer:
+        """Answer a request for the page."""
         if method != "GET" or urlsplit(target).path != urlsplit(self.url).path:
-            return HTTPStatus.NOT_FOUND, "Page not found"
+            return PageAnswer(HTTPStatus.NOT_FOUND, "Page not found")
         # In constant time: programs on this machine could measure how much of a guess is right.
         if not self._state or not compare_digest(_bytes(target, "state"), self._state.encode()):
-            return HTTPStatus.BAD_REQUEST, "This does not match a sign-in in progress"
+            return PageAnswer(HTTPStatus.BAD_REQUEST, "This does not match a sign-in in progress")
         if not self._result.done():
             code, refusal = _parameter(target, "code"), _parameter(target, "error")
             if code is None:
                 reason = _parameter(target, "error_description") or refusal or "missing code"
                 self._result.set_exception(McpError(reason))
-                return HTTPStatus.OK, "The sign-in was refused"
+                return PageAnswer(HTTPStatus.OK, "The sign-in was refused")
             self._result.set_result(
                 AuthorizationCodeResult(code=code, state=self._state, iss=_parameter(target, "iss"))
             )
-        return HTTPStatus.OK, "You are signed in"
-
-
-async def _read_request(reader: asyncio.StreamReader) -> h11.Request:
-    """Read the head of a request.
-
-    Raises:
-        RemoteProtocolError: the head is invalid or too long.
-        EOFError: the connection was closed before the end of the head.
-    """
-    connection = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
-    while not isinstance(event := connection.next_event(), h11.Request):
-        data = await reader.read(MAX_HEAD)
-        if not data:
-            raise EOFError
-        connection.receive_data(data)
-    return event
+        return PageAnswer(HTTPStatus.OK, "You are signed in")
 
 
 @asynccontextmanager
 async def _callback(common: McpConfig) -> AsyncIterator[Callback]:
     """Listen for the browser on the loopback interface, on the configured port if there is one."""
-    waiting: list[Callback] = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await waiting[0].serve(reader, writer)
-
-    server = await asyncio.start_server(serve, "127.0.0.1", common.callback_port or 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
-        callback = Callback(common.callback_url or f"http://127.0.0.1:{port}{CALLBACK_PATH}")
-        waiting.append(callback)
-        OWN_LISTENERS.add(port)
-        try:
-            yield callback
-        finally:
-            OWN_LISTENERS.remove(port)
+    callback = Callback()
+    async with loopback_page(common.callback_port or 0, callback.respond) as port:
+        callback.url = common.callback_url or f"http://127.0.0.1:{port}{CALLBACK_PATH}"
+        yield callback
 
 
 def _parameter(url: str, name: str) -> str | None:

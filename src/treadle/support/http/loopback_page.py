@@ -1,0 +1,115 @@
+"""A page on the loopback interface to which a browser is sent at the end of a login.
+
+Any program on this machine can request it, and so can any web page in a browser.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import html
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Final, NamedTuple, TypeAlias
+
+import h11
+
+from treadle.support.http.closing_response import closing_response
+from treadle.support.listeners import OWN_LISTENERS
+
+MAX_HEAD: Final = 16 * 1024
+HEAD_SECONDS: Final = 10.0
+MAX_VISITORS: Final = 32
+"""Maximum number of connections at a time; further ones are closed."""
+
+_PAGE: Final = (
+    "<!doctype html><meta charset=utf-8><title>{title}</title>"
+    "<p>{title}. You can close this window."
+)
+
+
+class PageAnswer(NamedTuple):
+    """What the page says; without a title, the browser is sent to a location."""
+
+    status: HTTPStatus
+    title: str = ""
+    location: str | None = None
+
+
+Respond: TypeAlias = Callable[[str, str], Awaitable[PageAnswer]]
+"""Answers a request, of which it gets the method and the target."""
+
+
+@asynccontextmanager
+async def loopback_page(port: int, respond: Respond) -> AsyncIterator[int]:
+    """Serve the page in the block, on this port or on a free one; yields the port.
+
+    Raises:
+        OSError: the port is in use.
+    """
+    visitors: set[asyncio.Task[None] | None] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        visitor = asyncio.current_task()
+        visitors.add(visitor)
+        try:
+            if len(visitors) <= MAX_VISITORS:
+                await _answer(reader, writer, respond)
+        finally:
+            visitors.discard(visitor)
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", port)
+    async with server:
+        number: int = server.sockets[0].getsockname()[1]
+        OWN_LISTENERS.add(number)
+        try:
+            yield number
+        finally:
+            OWN_LISTENERS.remove(number)
+            server.close()
+            await _leave(visitors)
+
+
+async def _answer(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, respond: Respond
+) -> None:
+    """Answer one request, unless the visitor is not a browser or hangs up."""
+    try:
+        async with asyncio.timeout(HEAD_SECONDS):
+            request = await _read_request(reader)
+        answer = await respond(request.method.decode(), request.target.decode())
+        headers = {"content-type": "text/html", "cache-control": "no-store"}
+        if answer.location is not None:
+            headers["location"] = answer.location
+        body = _PAGE.format(title=html.escape(answer.title)).encode()
+        async with asyncio.timeout(HEAD_SECONDS):
+            writer.write(closing_response(answer.status, body, headers))
+            await writer.drain()
+    except (OSError, ValueError, EOFError, h11.ProtocolError):
+        pass  # not a browser, a closed connection, or an invalid URL
+
+
+async def _leave(visitors: set[asyncio.Task[None] | None]) -> None:
+    """Give answers that are being written a moment, then end what is left."""
+    open_ = [task for task in visitors if task is not None]
+    if open_:
+        _done, late = await asyncio.wait(open_, timeout=1.0)
+        for task in late:
+            task.cancel()
+
+
+async def _read_request(reader: asyncio.StreamReader) -> h11.Request:
+    """Read the head of a request.
+
+    Raises:
+        RemoteProtocolError: the head is invalid or too long.
+        EOFError: the connection was closed before the end of the head.
+    """
+    connection = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
+    while not isinstance(event := connection.next_event(), h11.Request):
+        data = await reader.read(MAX_HEAD)
+        if not data:
+            raise EOFError
+        connection.receive_data(data)
+    return event
