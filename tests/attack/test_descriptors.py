@@ -22,7 +22,7 @@ from tests.harness.processes import TREADLE, environment
 from tests.harness.questions import answer, question
 from tests.harness.sandbox import findings
 from tests.harness.threads import UNKNOWN_THREAD, Client, Refused, params_of
-from treadle.config.credentials import CredentialStore
+from treadle.accounts.credentials import CredentialStore
 from treadle.engine.commands.rules import RulesCache
 from treadle.engine.threads import MIN_LOADED
 from treadle.protocol.base import JsonValue

@@ -28,6 +28,8 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
     # The connection is cut after the last event, as if the provider had died.
     is_cut: bool = False
+    # Whether a body is sent with status 200 too, instead of a stream.
+    is_document: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +121,12 @@ class ModelServer:
             self.requests.append(ReceivedRequest(path, headers, json.loads(raw)))
             self._arrived.notify_all()
         reply = self.replies.popleft() if self.replies else says("done", number=next(self._numbers))
-        await _send(writer, reply)
+        await write_reply(writer, reply)
 
 
-async def _send(writer: asyncio.StreamWriter, reply: Reply) -> None:
-    if reply.status != 200:
+async def write_reply(writer: asyncio.StreamWriter, reply: Reply) -> None:
+    """Write a reply to the request of a connection."""
+    if reply.status != 200 or reply.is_document:
         body = json.dumps(reply.body).encode()
         sent = {"content-type": "application/json", "content-length": str(len(body))}
         writer.write(_head(reply.status, {**sent, "connection": "close", **reply.headers}) + body)

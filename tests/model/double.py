@@ -168,8 +168,8 @@ async def model_of(
     """Return a model that is connected to the double."""
     config = msgspec.convert({"base_url": double.base_url, **settings}, ProviderConfig)
 
-    async def login() -> Bearer | None:
-        return Bearer(token or "")
+    async def login(rejected: Bearer | None = None) -> Bearer | None:
+        return Bearer(token or "") if rejected is None else None
 
     credentials: CredentialSource = login if token else no_credentials
     model = build_model("double", config, environ=environ or {}, credentials=credentials)

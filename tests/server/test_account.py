@@ -18,7 +18,7 @@ from tests.server.serving import (
     running,
     serving,
 )
-from treadle.config.credentials import CredentialStore
+from treadle.accounts.credentials import CredentialStore
 from treadle.protocol.base import JsonValue
 
 OPENAI = 'model = "m"\nmodel_provider = "openai"'
@@ -128,14 +128,9 @@ class TestLogin:
         [
             ({"type": "apiKey", "apiKey": " "}, "apiKey must not be empty", "invalidRequest"),
             (
-                {"type": "chatgpt"},
-                "login of type `chatgpt` is not supported by this server yet; use `apiKey`",
-                "notImplemented",
-            ),
-            (
                 {"type": "amazonBedrock", "apiKey": "k", "region": "r"},
-                "login of type `amazonBedrock` is not supported by this server yet; use `apiKey`",
-                "notImplemented",
+                "login of type `amazonBedrock` is not supported: no provider for Amazon Bedrock",
+                "unsupported",
             ),
         ],
     )

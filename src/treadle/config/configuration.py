@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import structs
 
-from treadle.config.credentials import CredentialStore
+from treadle.accounts.credentials import CredentialStore
+from treadle.accounts.settings import AccountSettings
 from treadle.config.effective import EffectiveConfig, default_policies
 from treadle.config.file import MAX_CONFIG_BYTES, ConfigError, Overrides, nest, read_toml
 from treadle.config.layers import Layer, Merged, absolute_paths, merge
@@ -72,12 +73,13 @@ class Configuration:
         self.bypasses_hook_trust = bypasses_hook_trust
         self.system = system
         self.environ = environ
-        self.credentials = credentials or CredentialStore(home, environ)
+        self.credentials = credentials or CredentialStore(home, environ, self.account_settings)
         flags = absolute_paths(nest(overrides.values), Path.cwd())
         self._flags = [Layer(SessionFlagsConfigLayerSource(), flags)] if flags else []
         self._switched: dict[str, bool] = {}
         self._tables: dict[Path, tuple[Stamp, Table | ConfigError]] = {}
         self._cache: dict[object, EffectiveConfig] = {}
+        self._accounts: tuple[object, AccountSettings] = (None, AccountSettings())
 
     def effective(
         self,
@@ -153,6 +155,20 @@ class Configuration:
         except ConfigError:
             return ()
         return [path for path, about in projects.items() if about.trust_level == "trusted"]
+
+    def account_settings(self) -> AccountSettings:
+        """What the user's configuration says about accounts; projects and requests say nothing.
+
+        While a file is invalid, the last valid settings count.
+        """
+        stamps = (_stamp(self.system / "config.toml"), _stamp(self.user_file))
+        if stamps != self._accounts[0]:
+            try:
+                settings = _account_settings(_check(merge([*self._base(), *self._flags])))
+            except ConfigError:
+                settings = self._accounts[1]
+            self._accounts = (stamps, settings)
+        return self._accounts[1]
 
     def switch_features(self, switches: Mapping[str, bool]) -> None:
         """Switch features until this server ends; the files take precedence."""
@@ -310,9 +326,22 @@ class Configuration:
 
     def _circumstances(self) -> tuple[object, ...]:
         """Return the other inputs of the provider choice and the features."""
-        has_key = self.credentials.api_key is not None
+        has_key = self.credentials.auth_mode is not None
         has_other = self.credentials.has_variable("ANTHROPIC_API_KEY")
         return has_key, has_other, tuple(sorted(self._switched.items()))
+
+
+def _account_settings(values: ConfigValues) -> AccountSettings:
+    forced = values.forced_chatgpt_workspace_id
+    names = [forced] if isinstance(forced, str) else forced
+    workspaces = None if names is None else tuple(name.strip() for name in names if name.strip())
+    return AccountSettings(
+        store=values.cli_auth_credentials_store,
+        forced_method=values.forced_login_method,
+        # As upstream: blank names restrict nothing.
+        workspaces=workspaces or None,
+        chatgpt_base_url=values.chatgpt_base_url,
+    )
 
 
 def _parse(path: Path, limit: int) -> Table | ConfigError:

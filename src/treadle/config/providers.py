@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from treadle.config.credentials import CredentialStore
+from treadle.accounts.credentials import CredentialStore
 from treadle.config.file import ConfigError
 from treadle.config.settings import ConfigValues
 from treadle.model.catalog import SCRIPTED_MODEL, list_models
@@ -32,7 +32,7 @@ def read_providers(settings: ConfigValues, environ: Mapping[str, str]) -> dict[s
 def choose_provider(
     settings: ConfigValues, known: Mapping[str, ProviderConfig], credentials: CredentialStore
 ) -> str:
-    """Return the configured provider, or the one that has an API key.
+    """Return the configured provider, or the one that has a login.
 
     Raises:
         ConfigError: the configured provider does not exist.
@@ -44,7 +44,7 @@ def choose_provider(
             message = f"Model provider `{chosen}` not found"
             raise ConfigError(message, key="model_provider")
         return chosen
-    if credentials.api_key is not None:
+    if credentials.auth_mode is not None:
         return "openai"
     if credentials.has_variable("ANTHROPIC_API_KEY"):
         return "anthropic"

@@ -53,21 +53,47 @@ class ProviderConfig(Struct, frozen=True, omit_defaults=True):
         )
 
 
+OPENAI_API: Final = "https://api.openai.com/v1"
+
+
 class Bearer(Struct, frozen=True):
     """The result of a login: a token, and its account if there are several."""
 
     token: str
     account_id: str | None = None
+    is_fedramp: bool = False
+    # Takes the place of OpenAI's own address.
+    base_url: str | None = None
+
+    def __repr__(self) -> str:
+        return "Bearer(...)"
+
+
+class CredentialsRejected(Exception):
+    """A login is no longer accepted and could not be renewed; the message is for the user."""
+
+    def __init__(self, message: str, *, is_final: bool = False, is_retryable: bool = False) -> None:
+        super().__init__(message)
+        # Whether only the user can help, by another login.
+        self.is_final = is_final
+        # Whether the service that renews it may succeed later.
+        self.is_retryable = is_retryable
 
 
 class CredentialSource(Protocol):
     """Returns the current login; called for each request because tokens expire."""
 
-    async def __call__(self) -> Bearer | None:
-        """Return the token to send, or None without a login."""
+    async def __call__(self, rejected: Bearer | None = None) -> Bearer | None:
+        """Return the token to send, or None without a login.
+
+        With a login that the provider has rejected, return another one, or None.
+
+        Raises:
+            CredentialsRejected: there is none, and the user should learn why.
+        """
 
 
-async def no_credentials() -> Bearer | None:
+async def no_credentials(rejected: Bearer | None = None) -> Bearer | None:  # noqa: ARG001 - as the sources have it
     """Return no credentials, for use without a login."""
     return None
 
@@ -77,7 +103,7 @@ def built_in(environ: Mapping[str, str]) -> dict[str, ProviderConfig]:
     return {
         "openai": ProviderConfig(
             name="OpenAI",
-            base_url=environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1",
+            base_url=environ.get("OPENAI_BASE_URL") or OPENAI_API,
             env_key="OPENAI_API_KEY",
             env_key_instructions="or log in",
             requires_openai_auth=True,

@@ -22,8 +22,11 @@ class ChatgptAuthTokensRefreshResponse(Value, frozen=True):
     """New tokens from the client."""
 
     access_token: str
-    chatgpt_account_id: str
+    # Taken from the tokens when absent, as in release 0.98.0.
+    chatgpt_account_id: str | None = None
     chatgpt_plan_type: str | None = None
+    # Of release 0.98.0.
+    id_token: str | None = None
 
 
 class ApiKeyAccount(Value, tag="apiKey", frozen=True):
@@ -298,9 +301,11 @@ class ChatgptAuthTokensLoginAccountParams(Params, tag="chatgptAuthTokens", froze
     """Use tokens that the client owns and refreshes; the server keeps them in memory only."""
 
     access_token: str
-    chatgpt_account_id: str
-    # Taken from the token when absent.
+    # These two are taken from the tokens when absent.
+    chatgpt_account_id: str | None = None
     chatgpt_plan_type: str | None = None
+    # Of release 0.98.0, which names no account.
+    id_token: str | None = None
 
 
 class AmazonBedrockLoginAccountParams(Params, tag="amazonBedrock", frozen=True):

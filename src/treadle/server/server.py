@@ -44,6 +44,8 @@ from treadle.transport.base import Listener, Transport
 
 if TYPE_CHECKING:
     from treadle.engine.thread import LoadedThread
+    from treadle.protocol.account import AccountLoginCompletedNotification
+    from treadle.server.account_logins import AccountLogins
     from treadle.server.files.watch import Watcher
     from treadle.server.realtime.conversations import RealtimeConversations
     from treadle.server.sources.skills import ConfiguredSkills
@@ -105,6 +107,33 @@ class Server:
         self._on_idle: Callable[[], object] | None = None
         # Workers that write the configuration and the login, which can block on other programs.
         self.settings_workers = Workers("settings", MAX_SETTINGS_WORKERS)
+
+    @cached_property
+    def account_logins(self) -> AccountLogins:
+        """The ChatGPT login that waits for its user."""
+        from treadle.server.account_logins import AccountLogins
+
+        tasks = self.threads.services.tasks
+        return AccountLogins(self.credentials, tasks, self.settings_workers, self._end_login)
+
+    def _end_login(self, completed: AccountLoginCompletedNotification) -> None:
+        from treadle.protocol.notifications import ACCOUNT_LOGIN_COMPLETED
+
+        self.threads.services.broadcast(ACCOUNT_LOGIN_COMPLETED, completed)
+        if completed.success:
+            self.publish_account()
+
+    def publish_account(self) -> None:
+        """Notify all clients of the login in force."""
+        from treadle.protocol.account import AccountUpdatedNotification
+        from treadle.protocol.notifications import ACCOUNT_UPDATED
+
+        login = self.credentials.current()
+        updated = AccountUpdatedNotification(
+            auth_mode=None if login is None else login.mode,
+            plan_type=None if login is None else login.plan,
+        )
+        self.threads.services.broadcast(ACCOUNT_UPDATED, updated)
 
     @cached_property
     def watcher(self) -> Watcher:
@@ -208,6 +237,7 @@ class Server:
         """Finish, and release all resources; active turns are stored as interrupted."""
         self.finish()
         await self.threads.close()
+        await self.credentials.close()
         if self._owns_sandbox:
             await self.sandbox.close()
 

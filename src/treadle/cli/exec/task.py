@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
+from treadle.accounts.credentials import CredentialStore
 from treadle.cli.exec.prompt import ExecError, read_prompt
 from treadle.config.configuration import Configuration
-from treadle.config.credentials import CredentialStore
 from treadle.config.effective import EffectiveConfig
 from treadle.config.file import ConfigError, Overrides, load_config, read_toml
 from treadle.config.layers import absolute_paths
@@ -55,19 +55,6 @@ class ExecTask:
     def sandbox(self) -> str | None:
         """The sandbox mode, unless a permission profile takes its place."""
         return None if self.settings.permission_profile() else self.settings.sandbox_mode
-
-
-class RunCredentials(CredentialStore):
-    """The credentials of one run: the key from its environment precedes stored ones."""
-
-    def __init__(self, home: Path, environ: Mapping[str, str], key: str) -> None:
-        super().__init__(home, environ)
-        self._key = key
-
-    @property
-    def api_key(self) -> str | None:
-        """The OpenAI API key."""
-        return self._key
 
 
 def read_task(args: Namespace, environ: Mapping[str, str] = os.environ) -> ExecTask:
@@ -120,7 +107,8 @@ def _configure(
         Configuration,
         home,
         environ=environ,
-        credentials=RunCredentials(home, environ, key) if key else None,
+        # The key of a run precedes stored logins.
+        credentials=CredentialStore(home, environ, key=key) if key else None,
         bypasses_hook_trust=args.dangerously_bypass_hook_trust,
     )
     try:

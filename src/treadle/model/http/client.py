@@ -32,8 +32,16 @@ from treadle.model.http.pacing import STEPS_PER_SLICE, Pause, StreamReading, rea
 from treadle.model.http.response_limits import TextMeter
 from treadle.model.http.sse import decode_json, encode_json, is_excessive
 from treadle.model.http.tls import tls_context
-from treadle.model.provider import CredentialSource, ProviderConfig, no_credentials
+from treadle.model.provider import (
+    OPENAI_API,
+    Bearer,
+    CredentialSource,
+    CredentialsRejected,
+    ProviderConfig,
+    no_credentials,
+)
 from treadle.protocol.base import JsonValue
+from treadle.protocol.error import CodexErrorInfo
 from treadle.support.concurrency.imports import import_late
 from treadle.support.files.descriptors import is_shortage
 from treadle.support.text.secrets import (
@@ -184,16 +192,55 @@ class ProviderEndpoint:
         response = await self._request("POST", path, body, sent)
         return ResponseBody(response, self.config)
 
-    def _url(self, path: str) -> str:
+    def _url(self, path: str, login: Bearer | None = None) -> str:
         base = (self.config.base_url or "").rstrip("/")
+        if login is not None and login.base_url is not None and base == OPENAI_API:
+            base = login.base_url
         return f"{base}/{path}"
 
     async def _request(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> ClientResponse:
+        login = await self._login()
+        response = await self._attempt(method, path, body, headers, login)
+        url = self._url(path, login)
+        if response.status == 401 and login is not None:
+            try:
+                renewed = await self._renewed_login(login)
+            except BaseException:
+                response.close()
+                raise
+            if renewed is not None and renewed.token != login.token:
+                response.close()
+                response = await self._attempt(method, path, body, headers, renewed)
+        if response.status >= 300 or _encoding_of(response):
+            async with response:
+                raise await self._refusal(response, url)
+        return response
+
+    async def _login(self) -> Bearer | None:
+        return await self._credentials() if self.config.requires_openai_auth else None
+
+    async def _renewed_login(self, rejected: Bearer) -> Bearer | None:
+        """Return the login that takes the place of a rejected one."""
+        try:
+            return await self._credentials(rejected)
+        except CredentialsRejected as error:
+            info: CodexErrorInfo = "unauthorized" if error.is_final else "other"
+            raise ModelError(str(error), info=info, is_retryable=error.is_retryable) from None
+
+    async def _attempt(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        login: Bearer | None,
+    ) -> ClientResponse:
+        """Send a request with a login, and follow redirects within the origin."""
         client = self._client or await self._open_client()
-        url = self._url(path)
-        all_headers = await self._headers(headers)
+        url = self._url(path, login)
+        all_headers = self._headers(headers, login)
         query = urlencode(self.config.query_params)
         target = f"{url}{'&' if '?' in url else '?'}{query}" if query else url
         response = await self._send(client, method, target, body, all_headers)
@@ -203,9 +250,6 @@ class ProviderEndpoint:
             async with response:
                 target = _follow(response, method, target, self._secrets)
             response = await self._send(client, method, target, body, all_headers)
-        if response.status >= 300 or _encoding_of(response):
-            async with response:
-                raise await self._refusal(response, url)
         return response
 
     async def _send(
@@ -282,13 +326,13 @@ class ProviderEndpoint:
         Raises:
             ModelError: there is no key.
         """
-        return await self._headers({})
+        return self._headers({}, await self._login())
 
-    async def _headers(self, headers: Mapping[str, str]) -> dict[str, str]:
+    def _headers(self, headers: Mapping[str, str], login: Bearer | None) -> dict[str, str]:
         config = self.config
         # A compressed stream would be delayed in the compressor.
         all_headers = {"user-agent": "treadle", "accept-encoding": "identity", **headers}
-        authorization = await self._authorization()
+        authorization = self._authorization(login)
         given = dict(config.http_headers)
         for name, variable in config.env_http_headers.items():
             if self._environ.get(variable):
@@ -297,12 +341,12 @@ class ProviderEndpoint:
         self._secrets.add(secrets_of_parameters(config.query_params.items()))
         return all_headers | authorization | {name.lower(): given[name] for name in given}
 
-    async def _authorization(self) -> dict[str, str]:
+    def _authorization(self, login: Bearer | None) -> dict[str, str]:
         config = self.config
-        login = await self._credentials() if config.requires_openai_auth else None
         if login is not None:
             account = {"chatgpt-account-id": login.account_id} if login.account_id else {}
-            return {"authorization": f"Bearer {login.token}", **account}
+            region = {"x-openai-fedramp": "true"} if login.is_fedramp else {}
+            return {"authorization": f"Bearer {login.token}", **account, **region}
         key = self._environ.get(config.env_key or "") or config.experimental_bearer_token
         if key:
             is_anthropic = config.wire_api == "anthropic"

@@ -14,11 +14,13 @@ RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
         "account/login/cancel",
         "account/login/start",
         "account/logout",
-        "account/rateLimits/read",
         "account/read",
+        "getAuthStatus",
+    ),
+    "account_usage": (
+        "account/rateLimits/read",
         "account/usage/read",
         "account/workspaceMessages/read",
-        "getAuthStatus",
     ),
     "attachment": (
         "thread/attachment/add",

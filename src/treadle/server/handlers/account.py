@@ -1,26 +1,35 @@
-"""The account: signed in with an API key, or not at all."""
+"""The account: how the server is logged in, and the ways to log in and out."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, assert_never
 from uuid import UUID
 
+from treadle.accounts.credentials import external_tokens
+from treadle.accounts.tokens import InvalidToken
 from treadle.connection.context import Context
 from treadle.connection.router import Router
 from treadle.jsonrpc.errors import InternalError, InvalidRequest
-from treadle.protocol import account_usage
+from treadle.model.provider import CredentialsRejected
 from treadle.protocol.account import (
     AccountLoginCompletedNotification,
-    AccountUpdatedNotification,
+    AmazonBedrockAccessKeysLoginAccountParams,
+    AmazonBedrockLoginAccountParams,
     ApiKeyAccount,
     ApiKeyLoginAccountParams,
     ApiKeyLoginAccountResponse,
     CancelLoginAccountParams,
     CancelLoginAccountResponse,
+    ChatgptAccount,
+    ChatgptAuthTokensLoginAccountParams,
+    ChatgptAuthTokensLoginAccountResponse,
+    ChatgptDeviceCodeLoginAccountParams,
+    ChatgptDeviceCodeLoginAccountResponse,
+    ChatgptLoginAccountParams,
+    ChatgptLoginAccountResponse,
     GetAccountParams,
     GetAccountResponse,
-    GetWorkspaceMessagesResponse,
     LoginAccountParams,
     LoginAccountResponse,
     LogoutAccountResponse,
@@ -31,14 +40,11 @@ from treadle.protocol.client_requests import (
     ACCOUNT_LOGIN_CANCEL,
     ACCOUNT_LOGIN_START,
     ACCOUNT_LOGOUT,
-    ACCOUNT_RATE_LIMITS_READ,
     ACCOUNT_READ,
-    ACCOUNT_USAGE_READ,
-    ACCOUNT_WORKSPACE_MESSAGES_READ,
     CLIENT_REQUESTS,
 )
 from treadle.protocol.legacy import GET_AUTH_STATUS, GetAuthStatusParams, GetAuthStatusResponse
-from treadle.protocol.notifications import ACCOUNT_LOGIN_COMPLETED, ACCOUNT_UPDATED
+from treadle.protocol.notifications import ACCOUNT_LOGIN_COMPLETED
 from treadle.protocol.requirements import (
     BedrockCheckGovCloudRequirementsParams,
     BedrockCheckGovCloudRequirementsResponse,
@@ -50,28 +56,48 @@ if TYPE_CHECKING:
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
+# Upstream's texts in this file: its clients show them.
+_EXTERNAL: Final = (
+    "External auth is active. Use account/login/start (chatgptAuthTokens) to update it or"
+    " account/logout to clear it."
+)
+
 
 @router.request(ACCOUNT_READ)
-def account_read(ctx: Context[ClientSession], _params: GetAccountParams) -> GetAccountResponse:
+async def account_read(ctx: Context[ClientSession], params: GetAccountParams) -> GetAccountResponse:
     """Return the account; a provider that needs no login has none."""
+    server = ctx.session.server
+    if params.refresh_token:
+        await _refresh(server)
     if not _requires_openai_auth(ctx):
         return GetAccountResponse(requires_openai_auth=False)
-    is_signed_in = ctx.session.server.credentials.auth_mode is not None
-    account = ApiKeyAccount() if is_signed_in else None
+    login = server.credentials.current()
+    if login is None or server.credentials.renewal.is_refused(login):
+        return GetAccountResponse(requires_openai_auth=True)
+    if not login.is_chatgpt:
+        return GetAccountResponse(requires_openai_auth=True, account=ApiKeyAccount())
+    account = ChatgptAccount(email=login.claims.email, plan_type=login.plan or "unknown")
     return GetAccountResponse(requires_openai_auth=True, account=account)
 
 
 @router.request(GET_AUTH_STATUS)
-def get_auth_status(
+async def get_auth_status(
     ctx: Context[ClientSession], params: GetAuthStatusParams
 ) -> GetAuthStatusResponse:
     """Return the authentication status to clients of the first protocol."""
+    server = ctx.session.server
+    if params.refresh_token:
+        await _refresh(server)
     if not _requires_openai_auth(ctx):
         return GetAuthStatusResponse(requires_openai_auth=False)
-    credentials = ctx.session.server.credentials
+    await server.credentials.login()  # renews tokens that have expired
+    login = server.credentials.current()
+    if login is None:
+        return GetAuthStatusResponse(requires_openai_auth=True)
+    shows_token = params.include_token and not server.credentials.renewal.is_refused(login)
     return GetAuthStatusResponse(
-        auth_method=credentials.auth_mode,
-        auth_token=credentials.api_key if params.include_token else None,
+        auth_method=login.mode,
+        auth_token=login.token if shows_token else None,
         requires_openai_auth=True,
     )
 
@@ -80,18 +106,38 @@ def get_auth_status(
 async def account_login_start(
     ctx: Context[ClientSession], params: LoginAccountParams
 ) -> LoginAccountResponse:
-    """Store an API key and use it from now on."""
-    if not isinstance(params, ApiKeyLoginAccountParams):
-        kind = str(type(params).__struct_config__.tag)
-        message = f"login of type `{kind}` is not supported by this server yet; use `apiKey`"
-        raise InvalidRequest(message, kind="notImplemented", path="type")
+    """Log in, or begin a login that its user completes."""
+    match params:
+        case ApiKeyLoginAccountParams():
+            return await _use_key(ctx, params)
+        case ChatgptLoginAccountParams():
+            return await _start_in_browser(ctx)
+        case ChatgptDeviceCodeLoginAccountParams():
+            return await _start_with_code(ctx)
+        case ChatgptAuthTokensLoginAccountParams():
+            return _use_tokens(ctx, params)
+        case AmazonBedrockLoginAccountParams() | AmazonBedrockAccessKeysLoginAccountParams():
+            raise _bedrock(params)
+    assert_never(params)
+
+
+def _bedrock(params: LoginAccountParams) -> InvalidRequest:
+    kind = str(type(params).__struct_config__.tag)
+    message = f"login of type `{kind}` is not supported: no provider for Amazon Bedrock"
+    return InvalidRequest(message, kind="unsupported", path="type")
+
+
+async def _use_key(
+    ctx: Context[ClientSession], params: ApiKeyLoginAccountParams
+) -> ApiKeyLoginAccountResponse:
     server = ctx.session.server
-    if server.configuration.lenient().forced_login_method == "chatgpt":
-        # Upstream's text: its clients show it.
+    _refuse_external(server)
+    if server.credentials.settings.forced_method == "chatgpt":
         raise InvalidRequest("API key login is disabled. Use ChatGPT login instead.")
     api_key = params.api_key.strip()
     if not api_key:
         raise InvalidRequest("apiKey must not be empty", path="apiKey")
+    server.account_logins.cancel()
     try:
         await server.settings_workers.run(server.credentials.sign_in, api_key)
     except OSError as error:
@@ -101,54 +147,102 @@ async def account_login_start(
     return ApiKeyLoginAccountResponse()
 
 
+async def _start_in_browser(ctx: Context[ClientSession]) -> ChatgptLoginAccountResponse:
+    server = ctx.session.server
+    _refuse_chatgpt(server)
+    client = ctx.session.client
+    name = "treadle" if client is None else client.client_info.name
+    try:
+        return await server.account_logins.start_in_browser(name)
+    except OSError as error:
+        message = f"failed to start login server: {error.strerror or error}"
+        raise InternalError(message) from error
+
+
+async def _start_with_code(ctx: Context[ClientSession]) -> ChatgptDeviceCodeLoginAccountResponse:
+    from treadle.accounts.login.device_code import NotEnabled
+    from treadle.accounts.login.tokens import LoginError
+
+    server = ctx.session.server
+    _refuse_chatgpt(server)
+    try:
+        return await server.account_logins.start_with_code()
+    except NotEnabled as error:
+        raise InvalidRequest(str(error)) from error
+    except LoginError as error:
+        message = f"failed to request device code: {error}"
+        raise InternalError(message) from error
+
+
+def _use_tokens(
+    ctx: Context[ClientSession], params: ChatgptAuthTokensLoginAccountParams
+) -> ChatgptAuthTokensLoginAccountResponse:
+    from treadle.server.token_requests import TokenOwner
+
+    server = ctx.session.server
+    settings = server.credentials.settings
+    if settings.forced_method == "api":
+        raise InvalidRequest("External ChatGPT auth is disabled. Use API key login instead.")
+    try:
+        tokens = external_tokens(
+            params.access_token,
+            params.chatgpt_account_id,
+            params.chatgpt_plan_type,
+            params.id_token,
+        )
+    except InvalidToken as error:
+        raise InternalError(f"failed to set external auth: {error}") from None
+    if not tokens.account_id:
+        message = "missing field `chatgptAccountId`, also in the tokens"
+        raise InvalidRequest(f"Invalid request: {message}", path="chatgptAccountId")
+    if not settings.allows_workspace(tokens.account_id):
+        names = ", ".join(f'"{name}"' for name in settings.workspaces or ())
+        message = (
+            f"External auth must use one of workspace(s) [{names}], but received"
+            f' "{tokens.account_id}".'
+        )
+        raise InvalidRequest(message, path="chatgptAccountId")
+    server.account_logins.cancel()
+    server.credentials.use_external(tokens, TokenOwner(ctx.session))
+    ctx.after_reply(partial(_publish_login, server))
+    return ChatgptAuthTokensLoginAccountResponse()
+
+
 @router.request(ACCOUNT_LOGIN_CANCEL)
 def account_login_cancel(
-    _ctx: Context[ClientSession], params: CancelLoginAccountParams
+    ctx: Context[ClientSession], params: CancelLoginAccountParams
 ) -> CancelLoginAccountResponse:
-    """Report that there is no login to cancel: signing in with a key has no pending state."""
+    """Cancel the login that waits for its user."""
     try:
-        UUID(params.login_id)
+        login_id = str(UUID(params.login_id))
     except ValueError as error:
         message = f"invalid login id: {params.login_id}"
         raise InvalidRequest(message, path="loginId") from error
-    return CancelLoginAccountResponse(status="notFound")
+    cancel = ctx.session.server.account_logins.take(login_id)
+    if cancel is None:
+        return CancelLoginAccountResponse(status="notFound")
+    ctx.after_reply(cancel)
+    return CancelLoginAccountResponse(status="canceled")
 
 
 @router.request(ACCOUNT_LOGOUT)
 async def account_logout(ctx: Context[ClientSession], _params: NoParams) -> LogoutAccountResponse:
-    """Delete the key, if there is one."""
+    """Delete the login, if there is one, and revoke its tokens."""
+    from treadle.accounts.revocation import revoke
+
     server = ctx.session.server
+    credentials = server.credentials
+    server.account_logins.cancel()
+    document = None if credentials.has_external else credentials.document()
     try:
-        await server.settings_workers.run(server.credentials.sign_out)
+        await server.settings_workers.run(credentials.sign_out)
     except OSError as error:
-        message = f"failed to remove the API key: {error.strerror}"
+        message = f"logout failed: {error.strerror}"
         raise InternalError(message) from error
-    ctx.after_reply(partial(_publish_account, server))
+    # After it is gone here: the login of this server ends even if the issuer is not reachable.
+    await revoke(credentials, document)
+    ctx.after_reply(server.publish_account)
     return LogoutAccountResponse()
-
-
-@router.request(ACCOUNT_RATE_LIMITS_READ)
-def account_rate_limits_read(
-    ctx: Context[ClientSession], _params: account_usage.GetAccountRateLimitsParams
-) -> account_usage.GetAccountRateLimitsResponse:
-    """Refuse: an API key has no plan with rate limits."""
-    _refuse_without_plan(ctx, "rate limits")
-
-
-@router.request(ACCOUNT_USAGE_READ)
-def account_usage_read(
-    ctx: Context[ClientSession], _params: account_usage.GetAccountTokenUsageParams
-) -> account_usage.GetAccountTokenUsageResponse:
-    """Refuse, as for rate limits."""
-    _refuse_without_plan(ctx, "token usage")
-
-
-@router.request(ACCOUNT_WORKSPACE_MESSAGES_READ)
-def account_workspace_messages_read(
-    ctx: Context[ClientSession], _params: NoParams
-) -> GetWorkspaceMessagesResponse:
-    """Refuse: an API key does not belong to a workspace."""
-    _refuse_without_plan(ctx, "workspace messages")
 
 
 @router.request(ACCOUNT_BEDROCK_CHECK_GOV_CLOUD_REQUIREMENTS)
@@ -163,20 +257,27 @@ def _requires_openai_auth(ctx: Context[ClientSession]) -> bool:
     return ctx.session.server.configuration.lenient().provider.requires_openai_auth
 
 
+async def _refresh(server: Server) -> None:
+    """Renew the tokens; as upstream, a failure does not fail the request."""
+    try:
+        await server.credentials.renewal.refresh()
+    except CredentialsRejected:
+        return
+
+
+def _refuse_external(server: Server) -> None:
+    """Refuse another login while a client owns the one in force."""
+    if server.credentials.has_external:
+        raise InvalidRequest(_EXTERNAL)
+
+
+def _refuse_chatgpt(server: Server) -> None:
+    _refuse_external(server)
+    if server.credentials.settings.forced_method == "api":
+        raise InvalidRequest("ChatGPT login is disabled. Use API key login instead.")
+
+
 def _publish_login(server: Server) -> None:
     completed = AccountLoginCompletedNotification(success=True)
     server.threads.services.broadcast(ACCOUNT_LOGIN_COMPLETED, completed)
-    _publish_account(server)
-
-
-def _publish_account(server: Server) -> None:
-    updated = AccountUpdatedNotification(auth_mode=server.credentials.auth_mode)
-    server.threads.services.broadcast(ACCOUNT_UPDATED, updated)
-
-
-def _refuse_without_plan(ctx: Context[ClientSession], what: str) -> NoReturn:
-    is_signed_in = ctx.session.server.credentials.auth_mode is not None
-    needed = "chatgpt" if is_signed_in else "codex account"
-    # Upstream's text: its clients show it.
-    message = f"{needed} authentication required to read {what}"
-    raise InvalidRequest(message, kind="loginRequired")
+    server.publish_account()

@@ -1,0 +1,1 @@
+"""Accounts: stored logins, the ways to log in, and the services that issue and accept tokens."""
