@@ -43,9 +43,11 @@ async def visit(url: str, method: str = "GET") -> Page:
     parts = urlsplit(url)
     reader, writer = await asyncio.open_connection("127.0.0.1", parts.port)
     target = f"{parts.path}?{parts.query}" if parts.query else parts.path
-    writer.write(f"{method} {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-    answer = (await reader.read()).decode()
-    writer.close()
+    try:
+        writer.write(f"{method} {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        answer = (await reader.read()).decode()
+    finally:
+        writer.close()
     return Page(int(answer.split(" ", 2)[1]), answer.partition("\r\n\r\n")[2])
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import ExitStack
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -126,11 +127,23 @@ class Renewal:
             return await self._from_client(login)
         if self.is_refused(login) and self._refused is not None:
             raise CredentialsRejected(self._refused[1], is_final=True)
-        lock = partial(_lock, self._credentials)
-        async with _Lock(await self._workers.run_owned(lock, _release)) as stack:
-            if stack is None:
-                raise CredentialsRejected("another process has not finished to renew the login")
+        async with self.exclusive():
             return await self._from_issuer(token, login)
+
+    @asynccontextmanager
+    async def exclusive(self) -> AsyncIterator[None]:
+        """Hold the lock of the home in the block: nothing else replaces its tokens meanwhile.
+
+        Raises:
+            CredentialsRejected: another process holds it for too long.
+        """
+        stack = await self._workers.run_owned(partial(_lock, self._credentials), _release)
+        if stack is None:
+            raise CredentialsRejected("another process has not finished to renew the login")
+        try:
+            yield
+        finally:
+            stack.close()
 
     async def _from_issuer(self, token: str, login: Login) -> Login:
         """Renew the tokens, unless another process has done so."""
@@ -146,7 +159,7 @@ class Renewal:
             return stored
         if not stored.refresh_token:
             raise CredentialsRejected(_REFUSED, is_final=True)
-        renewed = _with_tokens(document, await self._request(stored))
+        renewed = with_tokens(document, await self._request(stored))
         try:
             await self._workers.run(credentials.save, renewed)
         except OSError as error:
@@ -225,8 +238,12 @@ class Renewal:
         return renewed
 
 
-def _with_tokens(document: AuthDocument, granted: dict[str, JsonValue]) -> AuthDocument:
-    """Return a document with the tokens that the issuer has sent; it may omit some."""
+def with_tokens(document: AuthDocument, granted: dict[str, JsonValue]) -> AuthDocument:
+    """Return a document with the tokens that the issuer has sent; it may omit some.
+
+    Raises:
+        CredentialsRejected: there is no access token among them.
+    """
     known = document.tokens
     fields: dict[str, JsonValue] = {} if known is None else msgspec.to_builtins(known)
     for name in ("id_token", "access_token", "refresh_token"):
@@ -238,19 +255,6 @@ def _with_tokens(document: AuthDocument, granted: dict[str, JsonValue]) -> AuthD
     now = datetime.fromtimestamp(time.time(), UTC)
     tokens = msgspec.convert(fields, ManagedTokens)
     return msgspec.structs.replace(document, tokens=tokens, last_refresh=now)
-
-
-class _Lock:
-    """Holds the lock of a home until the end of a block; `None` if it was not acquired."""
-
-    def __init__(self, stack: ExitStack | None) -> None:
-        self._stack = stack
-
-    async def __aenter__(self) -> ExitStack | None:
-        return self._stack
-
-    async def __aexit__(self, *_error: object) -> None:
-        _release(self._stack)
 
 
 def _lock(credentials: CredentialStore) -> ExitStack | None:

@@ -18,9 +18,14 @@ RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
         "getAuthStatus",
     ),
     "account_usage": (
+        "account/rateLimitResetCredit/consume",
         "account/rateLimits/read",
+        "account/securitySetup/read",
+        "account/sendAddCreditsNudgeEmail",
         "account/usage/read",
         "account/workspaceMessages/read",
+        "accountSession/list",
+        "accountSession/switch",
     ),
     "attachment": (
         "thread/attachment/add",
