@@ -14,6 +14,7 @@ from weakincentives.runtime import Session
 from weakincentives.skills import SkillMount
 
 from tests.harness.model_server import ReceivedRequest, Reply, refuses, says
+from tests.harness.processes import TREADLE
 from tests.harness.threads import configure
 from tests.wink.ground import Chosen, Ground, prompt
 from treadle.protocol.base import JsonValue
@@ -70,7 +71,6 @@ async def test_an_api_key_is_used(ground: Ground) -> None:
 
 
 async def test_an_api_key_is_not_stored(reference_ground: Ground) -> None:
-    """Known gap: our server writes it to `auth.json` in any case."""
     adapter = reference_ground.adapter(auth_mode=ApiKeyAuth("sk-secret"))
 
     await adapter.evaluate_async(prompt(), session=Session())
@@ -78,11 +78,41 @@ async def test_an_api_key_is_not_stored(reference_ground: Ground) -> None:
     assert not (reference_ground.home / "auth.json").exists()
 
 
-async def test_tokens_are_used_and_renewed_when_they_are_refused(reference_ground: Ground) -> None:
-    """Known gap: our server accepts keys only.
+async def test_an_api_key_is_not_stored_by_our_own_program(own_ground: Ground) -> None:
+    sign_in_needed(own_ground, says("Hello."))
+    adapter = own_ground.adapter(auth_mode=ApiKeyAuth("sk-secret"), codex_bin=TREADLE)
 
-    The reference then looks up the account at its vendor, which is not reachable here: its turn
-    fails, but only after it has accepted the new tokens.
+    await adapter.evaluate_async(prompt(), session=Session())
+
+    (request,) = answered(own_ground)
+    assert request.headers["authorization"] == "Bearer sk-secret"
+    assert not (own_ground.home / "auth.json").exists()
+
+
+async def test_tokens_are_used_and_renewed_when_they_are_refused(own_ground: Ground) -> None:
+    ground = own_ground
+    sign_in_needed(ground, refuses(401, {"error": {"message": "expired"}}), says("Hello."))
+    reasons: list[str] = []
+    new = tokens("new")
+
+    def refresh(reason: str) -> ExternalTokenAuth:
+        reasons.append(reason)
+        return new
+
+    old = tokens("old", refresh=refresh)
+    await ground.adapter(auth_mode=old).evaluate_async(prompt(), session=Session())
+
+    first, second = answered(ground)
+    assert first.headers["authorization"] == f"Bearer {old.access_token}"
+    assert second.headers["authorization"] == f"Bearer {new.access_token}"
+    assert {each.headers["chatgpt-account-id"] for each in (first, second)} == {"account-1"}
+    assert reasons == ["unauthorized"]
+
+
+async def test_tokens_are_renewed_for_the_reference(reference_ground: Ground) -> None:
+    """The reference then looks up the account at its vendor, which is not reachable here.
+
+    Its turn fails, but only after it has accepted the new tokens.
     """
     ground = reference_ground
     sign_in_needed(ground, refuses(401, {"error": {"message": "expired"}}))
@@ -102,13 +132,11 @@ async def test_tokens_are_used_and_renewed_when_they_are_refused(reference_groun
     assert reasons == ["unauthorized"]
 
 
-async def test_tokens_without_a_renewal_fail_the_turn(reference_ground: Ground) -> None:
-    sign_in_needed(reference_ground, *[refuses(401, {"error": {"message": "expired"}})] * 3)
+async def test_tokens_without_a_renewal_fail_the_turn(ground: Ground) -> None:
+    sign_in_needed(ground, *[refuses(401, {"error": {"message": "expired"}})] * 3)
 
     with pytest.raises(PromptEvaluationError, match="auth refresh request failed") as failed:
-        await reference_ground.adapter(auth_mode=tokens("old")).evaluate_async(
-            prompt(), session=Session()
-        )
+        await ground.adapter(auth_mode=tokens("old")).evaluate_async(prompt(), session=Session())
 
     assert failed.value.provider_payload is not None
 
