@@ -80,6 +80,8 @@ class AccountService:
     arrived: asyncio.Condition = field(default_factory=asyncio.Condition)
     numbers: count[int] = field(default_factory=lambda: count(1))
     serving: set[asyncio.Task[None]] = field(default_factory=set)
+    # What to call each token in a document that is compared.
+    labels: dict[str, str] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -132,13 +134,15 @@ class AccountService:
         seconds = self.lifetime if lifetime is None else lifetime
         access = self.token(f"access-{number}", seconds)
         refresh = f"refresh-token-{number}"
-        self.valid.add(access)
-        self.refresh_tokens[refresh] = True
-        return {
+        tokens = {
             "id_token": self.token(f"id-{number}", seconds),
             "access_token": access,
             "refresh_token": refresh,
         }
+        self.valid.add(access)
+        self.refresh_tokens[refresh] = True
+        self.labels |= {token: f"<{name} {number}>" for name, token in tokens.items()}
+        return tokens
 
     def token(self, name: str, lifetime: float = 3600) -> str:
         """Return a token about the account."""
@@ -226,19 +230,32 @@ class AccountService:
             case _:
                 return self._protected(request)
 
+    def _accounts(self) -> JsonValue:
+        entry = {
+            "id": self.account,
+            "name": None,
+            "structure": "personal",
+            "profile_picture_url": None,
+            "plan_type": self.plan,
+            "workspace_backend_origin": "https://chatgpt.com",
+            "account_routing_override": "NO_CONSTRAINT",
+        }
+        accounts = {"accounts": [entry], "account_ordering": [self.account]}
+        return {**accounts, "default_account_id": self.account}
+
     def _protected(self, request: ServiceRequest) -> Reply:
+        if request.path.endswith("/accounts/check"):
+            return document(self._accounts())
+        is_model = request.method == "POST" and request.path.endswith("/responses")
+        if not is_model and not request.path.endswith(("/wham/usage", "/api/codex/usage")):
+            return document({"detail": "Not Found"}, 404)
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
         if token not in self.valid:
-            error = {
-                "code": "token_expired",
-                "message": "Provided authentication token is expired.",
-            }
-            return document({"error": error}, 401)
-        if request.method == "POST" and request.path.endswith("/responses"):
-            return self.replies.popleft() if self.replies else says("done")
-        if request.path.endswith(("/wham/usage", "/api/codex/usage")):
+            message = "Provided authentication token is expired."
+            return document({"error": {"code": "token_expired", "message": message}}, 401)
+        if not is_model:
             return document(USAGE)
-        return document({"detail": "Not Found"}, 404)
+        return self.replies.popleft() if self.replies else says("done")
 
     def _grant(self, form: JsonValue) -> Reply:
         match form["grant_type"]:
