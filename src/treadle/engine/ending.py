@@ -10,8 +10,8 @@ from treadle.engine.conversation import instructions
 from treadle.engine.conversation.history import open_calls
 from treadle.engine.conversation.input import message
 from treadle.engine.conversation.items import ItemStream
+from treadle.engine.step_logs import log_end
 from treadle.engine.tools.registry import output_item, read_call
-from treadle.engine.turn_logs import log_end
 from treadle.protocol import notifications as n
 from treadle.protocol.error import ErrorNotification, TurnError
 from treadle.protocol.status import IdleThreadStatus, SystemErrorThreadStatus

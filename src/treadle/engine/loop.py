@@ -22,11 +22,11 @@ from treadle.engine.conversation.sources import without_sources
 from treadle.engine.ending import Step, end_turn
 from treadle.engine.errors import TurnCancelled
 from treadle.engine.hooks.turn_hooks import TurnHooks
+from treadle.engine.step_logs import log_request, log_response, log_retry, log_start
 from treadle.engine.tools.call_limits import limit_call
 from treadle.engine.tools.registry import ToolCall, ToolRegistry, output_item, read_call
 from treadle.engine.turn_ids import TurnIds
 from treadle.engine.turn_limits import TurnLimits
-from treadle.engine.turn_logs import log_request, log_response, log_retry, log_start
 from treadle.model.base import (
     Completed,
     ItemDone,

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from treadle.engine.events.log import EventLog
 from treadle.engine.project.diffs import TurnDiff
-from treadle.engine.turn_logs import log_item
+from treadle.engine.step_logs import log_item
 from treadle.model.base import Model, ModelItem
 from treadle.protocol import notifications as n
 from treadle.protocol.base import JsonValue

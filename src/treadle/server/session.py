@@ -35,7 +35,7 @@ from treadle.protocol.thread import (
     ServerRequestResolvedNotification,
     ThreadStartedNotification,
 )
-from treadle.server.server_requests import send_request
+from treadle.server.requests.server_requests import send_request
 from treadle.server.subscription import Subscription
 from treadle.store.journal import Event
 from treadle.support.concurrency.workers import Workers

@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Struct
 
 from treadle.engine.errors import TurnCancelled
+from treadle.engine.step_logs import log_tool
 from treadle.engine.turn import ActiveTurn
-from treadle.engine.turn_logs import log_tool
 from treadle.model.base import ModelItem, ModelTool
 from treadle.protocol.base import JsonValue
 from treadle.support.concurrency.shared_lock import SharedLock

@@ -177,7 +177,7 @@ async def _start_with_code(ctx: Context[ClientSession]) -> ChatgptDeviceCodeLogi
 def _use_tokens(
     ctx: Context[ClientSession], params: ChatgptAuthTokensLoginAccountParams
 ) -> ChatgptAuthTokensLoginAccountResponse:
-    from treadle.server.token_requests import TokenOwner
+    from treadle.server.requests.token_requests import TokenOwner
 
     server = ctx.session.server
     settings = server.credentials.settings

@@ -32,7 +32,7 @@ def send_request(
         ConnectionLost: the client closed the connection.
     """
     if client.wants_legacy_approvals:
-        from treadle.server.legacy_requests import send_legacy
+        from treadle.server.requests.legacy_requests import send_legacy
 
         legacy = send_legacy(connection, thread, request)
         if legacy is not None:
