@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import stat
 import time
 
@@ -11,7 +10,7 @@ import pytest
 
 from tests.accounts.ground import CHATGPT, Ground, answer_of, bearers
 from tests.harness.account_service import document, hangs, is_endless, raw
-from tests.harness.model_server import Reply
+from tests.harness.model_server import Reply, write_reply
 from treadle.accounts import renewal, services
 from treadle.accounts.credentials import CredentialStore
 from treadle.model.provider import CredentialsRejected
@@ -306,8 +305,7 @@ async def test_an_interrupted_turn_does_not_lose_the_new_tokens(ground: Ground) 
 
     async def late(writer: asyncio.StreamWriter) -> None:
         await gate.wait()
-        body = json.dumps(new).encode()
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        await write_reply(writer, document(new))
 
     ground.service.answer(TOKEN, late)
     client = await ground.client()
@@ -324,6 +322,33 @@ async def test_an_interrupted_turn_does_not_lose_the_new_tokens(ground: Ground) 
     assert len(ground.service.bodies(TOKEN)) == 1
 
 
+async def test_an_interrupted_turn_does_not_end_the_wait_of_another(ground: Ground) -> None:
+    ground.store(ground.service.auth_json())
+    ground.service.valid.clear()
+    gate = asyncio.Event()
+    new = ground.service.issue()
+
+    async def late(writer: asyncio.StreamWriter) -> None:
+        await gate.wait()
+        await write_reply(writer, document(new))
+
+    ground.service.answer(TOKEN, late)
+    server = await ground.server()
+    one, two = await ground.client(server), await ground.client(server)
+    first, second = await one.start(), await two.start()
+    turns = [await one.start_turn(first), await two.start_turn(second)]
+    await ground.service.wait_for("/v1/responses", 2)
+    await ground.service.wait_for(TOKEN)
+
+    await one.request("turn/interrupt", {"threadId": first, "turnId": turns[0]})
+    await one.end_of(turns[0])
+    gate.set()
+
+    end = (await two.end_of(turns[1]))[-1]
+    assert end["params"]["turn"]["status"] == "completed"
+    assert len(ground.service.bodies(TOKEN)) == 1
+
+
 async def test_the_end_of_a_server_waits_for_a_renewal(ground: Ground) -> None:
     ground.store(ground.service.auth_json())
     server = await ground.server()
@@ -333,8 +358,7 @@ async def test_the_end_of_a_server_waits_for_a_renewal(ground: Ground) -> None:
 
     async def late(writer: asyncio.StreamWriter) -> None:
         await gate.wait()
-        body = json.dumps(new).encode()
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        await write_reply(writer, document(new))
 
     ground.service.answer(TOKEN, late)
     async with asyncio.TaskGroup() as tasks:
@@ -358,7 +382,7 @@ async def test_a_process_that_holds_the_lock_delays_a_renewal_only_so_long(
 
     with (
         locked(ground.home / renewal.LOCK, seconds=1),
-        pytest.raises(CredentialsRejected, match="another process"),
+        pytest.raises(CredentialsRejected, match="another process renews"),
     ):
         await credentials.renewal.renew(token)
     assert ground.service.bodies(TOKEN) == []

@@ -211,6 +211,8 @@ class CredentialStore:
         """
         self._open().write(document.encode())
         self.forget()
+        # Here rather than on the event loop: a keyring takes its time.
+        self.document()
 
     def sign_out(self) -> None:
         """Delete the login, also one of a client.

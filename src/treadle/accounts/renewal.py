@@ -139,7 +139,9 @@ class Renewal:
         """
         stack = await self._workers.run_owned(partial(_lock, self._credentials), _release)
         if stack is None:
-            raise CredentialsRejected("another process has not finished to renew the login")
+            raise CredentialsRejected(
+                "the home is not locked: another process renews the login, or it is read-only"
+            )
         try:
             yield
         finally:

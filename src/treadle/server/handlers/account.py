@@ -56,6 +56,9 @@ if TYPE_CHECKING:
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
+MAX_NAME: Final = 100
+"""Maximum number of characters of a client's name in the address of a login."""
+
 # Upstream's texts in this file: its clients show them.
 _EXTERNAL: Final = (
     "External auth is active. Use account/login/start (chatgptAuthTokens) to update it or"
@@ -151,7 +154,7 @@ async def _start_in_browser(ctx: Context[ClientSession]) -> ChatgptLoginAccountR
     server = ctx.session.server
     _refuse_chatgpt(server)
     client = ctx.session.client
-    name = "treadle" if client is None else client.client_info.name
+    name = "treadle" if client is None else client.client_info.name[:MAX_NAME]
     try:
         return await server.account_logins.start_in_browser(name)
     except OSError as error:
