@@ -7,6 +7,7 @@ that is lost this way stays in force: its event is denied, as the hook cannot al
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -194,7 +195,7 @@ def _add_layer(finder: _Finder, layer: Layer) -> None:
     is_managed = source == "system"
     count = len(finder.hooks)
     folder, has_file = layer.folder, False
-    if folder is not None and (folder / FILE).exists():
+    if folder is not None and os.path.lexists(folder / FILE):
         _add_file(finder, Origin(path=str(folder / FILE), source=source, is_managed=is_managed))
         has_file = len(finder.hooks) > count
     if "hooks" not in layer.table:
