@@ -129,6 +129,7 @@ class LoadedThread:
             self.server_requests.close,
             self.terminals.close,
             self.mcp.close,
+            self.hooks.close,
         ]
         if loaded.meta.ephemeral:
             self._closers.append(partial(discard_outputs, services.home, self.id))

@@ -117,6 +117,19 @@ async def test_a_call_that_was_refused_has_no_hooks_after_it(
     assert "Unknown process id 99" in str(stage.model.requests[-1].outputs()["call-1"])
 
 
+async def test_hooks_in_the_background_end_with_their_thread(
+    stage: Stage, client: Client, hooks: Hooks
+) -> None:
+    """Ours."""
+    await hooks.install(Stop=handler(slow(stage.home), **{"async": True}))
+    thread_id = await client.start()
+    await client.run(thread_id)
+    await appears(stage.home / "pid")
+    await client.request("thread/archive", {"threadId": thread_id})
+
+    await gone(int((stage.home / "pid").read_text()))
+
+
 async def test_hooks_in_the_background_are_limited_in_number(
     stage: Stage, client: Client, hooks: Hooks
 ) -> None:

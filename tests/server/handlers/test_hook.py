@@ -251,6 +251,20 @@ async def test_a_required_hook_that_is_invalid_is_an_error(home: Path) -> None:
     ]
 
 
+async def test_hooks_of_a_profile_have_separate_keys(home: Path) -> None:
+    """Ours: profiles are in the same file."""
+    hook = 'type = "command"\ncommand = "x"\n'
+    text = f'profile = "p"\n[[hooks.Stop]]\n[[hooks.Stop.hooks]]\n{hook}'
+    text += f"[[profiles.p.hooks.Stop]]\n[[profiles.p.hooks.Stop.hooks]]\n{hook}"
+    async with serving(configuration(home, text)) as peer:
+        entry = await listed(peer, home)
+
+    assert [hook["key"] for hook in entry["hooks"]] == [
+        f"{home}/config.toml:stop:0:0",
+        f"{home}/config.toml:profiles.p:stop:0:0",
+    ]
+
+
 async def test_hooks_can_be_switched_off(home: Path) -> None:
     """Upstream: the feature `hooks`."""
     write(home, Stop=[group(command())])

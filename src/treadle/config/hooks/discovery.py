@@ -290,6 +290,9 @@ def _source(layer: Layer) -> HookSource:
 
 def _config_path(layer: Layer) -> str:
     match layer.source:
+        case UserConfigLayerSource(file=file, profile=str(profile)):
+            # Its hooks have other keys than those beside it in the file.
+            return f"{file}:profiles.{profile}"
         case SystemConfigLayerSource(file=file) | UserConfigLayerSource(file=file):
             return str(file)
         case ProjectConfigLayerSource(dot_codex_folder=folder):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from treadle.engine.approvals.permission import Denied
-from treadle.engine.hooks.points import MAX_REASON, dispatch
+from treadle.engine.hooks.dispatch import dispatch
+from treadle.engine.hooks.points import MAX_REASON
 from treadle.engine.hooks.tool_calls import EDITS, PATCH, SHELL, HookedCall
 from treadle.engine.hooks.uses import CommandUse, EditUse, RequestedUse
 from treadle.protocol.base import JsonValue

@@ -11,7 +11,7 @@ import msgspec
 
 from treadle.engine.conversation.input import message
 from treadle.engine.conversation.sources import written_by
-from treadle.engine.hooks.hook import Hook
+from treadle.engine.hooks.dispatch import dispatch
 from treadle.engine.hooks.outputs import Verdict
 from treadle.engine.hooks.running import HookResult
 from treadle.engine.hooks.spill import for_model
@@ -26,7 +26,7 @@ from treadle.engine.hooks.tool_calls import (
 from treadle.engine.tools.registry import Output, ToolCall, ToolRefused
 from treadle.model.base import Completed, ModelError, ModelEvent, ResponseUsage
 from treadle.protocol.base import JsonValue
-from treadle.protocol.hook import CommandConfiguredHookHandler, HookEventName, HookPromptFragment
+from treadle.protocol.hook import CommandConfiguredHookHandler, HookPromptFragment
 from treadle.protocol.input import TextUserInput
 from treadle.protocol.item import HookPromptThreadItem
 from treadle.support.ids import uuid7
@@ -38,89 +38,12 @@ if TYPE_CHECKING:
 MAX_CONTINUATIONS: Final = 50
 """How often hooks may prevent the end of one turn."""
 
-MAX_LATE: Final = 8
-"""How many hooks of a thread run in the background at the same time."""
-
 MAX_REASON: Final = 2000
 """The longest reason in an error or a warning, in characters."""
 
 _ASKABLE: Final = ("exec_command", "shell", "shell_command", "apply_patch")
 
 CompactionEvent: TypeAlias = Literal["preCompact", "postCompact"]
-
-
-async def dispatch(
-    hooks: ThreadHooks,
-    event: HookEventName,
-    turn: ActiveTurn | None,
-    fields: dict[str, JsonValue],
-    *,
-    names: Sequence[str] = (),
-    suffix: str | None = None,
-) -> list[HookResult]:
-    """Run the hooks of an event, those in the background too; return the others' results."""
-    found = hooks.select(event, names)
-    if not found:
-        return []
-    payload = {**described(hooks, turn, found[0].event.title), **fields}
-    for hook in [hook for hook in found if hook.is_async]:
-        if hooks.running_late >= MAX_LATE:
-            hooks.warn(f"too many hooks run in the background: {hook.key} was skipped")
-            continue
-        hooks.running_late += 1
-        late = run_late(hooks, hook, payload, turn, suffix)
-        hooks.thread.services.tasks.spawn(late, f"hook {hook.key}")
-    now = [hook for hook in found if not hook.is_async]
-    return await hooks.runner.run_all(now, payload, turn, suffix)
-
-
-async def run_late(
-    hooks: ThreadHooks,
-    hook: Hook,
-    payload: dict[str, JsonValue],
-    turn: ActiveTurn | None,
-    suffix: str | None,
-) -> None:
-    """Run a hook in the background; the model reads its context with the user's next input."""
-    try:
-        run_id = hook.run_id if suffix is None else f"{hook.run_id}:{suffix}"
-        verdict = await hooks.runner.run(hook, payload, turn, run_id)
-    finally:
-        hooks.running_late -= 1
-    if verdict.context is not None:
-        shown = await for_model(hooks.thread, verdict.context, limit=500)
-        hooks.late_texts.append((hook.event.title, shown))
-
-
-def described(hooks: ThreadHooks, turn: ActiveTurn | None, title: str) -> dict[str, JsonValue]:
-    """Return what the hooks of all events are given, in the order of the reference."""
-    thread = hooks.thread
-    meta, settings = thread.meta, thread.settings
-    if turn is not None:
-        settings = thread.settings_of(turn)
-    is_agent = meta.parent_thread_id is not None
-    payload: dict[str, JsonValue] = {"session_id": hooks.session_id()}
-    if turn is not None and title != "SessionStart":
-        payload["turn_id"] = turn.id
-    if is_agent:
-        payload |= {"agent_id": meta.id, "agent_type": meta.agent_role or "default"}
-    payload |= {
-        "transcript_path": meta.path,
-        "cwd": settings.cwd,
-        "hook_event_name": title,
-        "model": settings.model,
-    }
-    if title not in _WITHOUT_MODE:
-        is_free = settings.approval_policy == "never"
-        payload["permission_mode"] = "bypassPermissions" if is_free else "default"
-    if title == "SessionEnd":
-        del payload["model"]
-    return payload
-
-
-_WITHOUT_MODE: Final = frozenset(
-    {"PreModelRequest", "PostModelRequest", "PreCompact", "PostCompact", "SessionEnd"}
-)
 
 
 async def _add_context(

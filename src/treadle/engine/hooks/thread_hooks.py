@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -49,7 +49,7 @@ class ThreadHooks:
         self.pending_start: StartSource | None = source
         # What hooks in the background had to say, with their events.
         self.late_texts: deque[tuple[str, str]] = deque(maxlen=MAX_LATE_TEXTS)
-        self.running_late = 0
+        self.background: set[asyncio.Task[None]] = set()
         # Calls that a hook wants the user to approve, and why.
         self.asked: dict[str, str] = {}
         # Whether a turn has run, so that the session has an end too.
@@ -118,12 +118,26 @@ class ThreadHooks:
         self.runner.is_recorded = False
         return tasks.spawn(self.end_session(), f"end {self.thread.id}")
 
+    def in_background(self, work: Coroutine[None, None, None], name: str) -> None:
+        """Run hooks until they end, or the thread does."""
+        if self.thread.services.tasks.is_closed:
+            work.close()
+            return
+        task = self.thread.services.tasks.spawn(work, name)
+        self.background.add(task)
+        task.add_done_callback(self.background.discard)
+
+    def close(self) -> None:
+        """End the hooks that run in the background."""
+        for task in list(self.background):
+            task.cancel()
+
     def on_interrupt(self, turn: ActiveTurn) -> None:
         """Run the hooks after a turn that the user interrupted, in the background."""
-        if self.has("interrupt") and not self.thread.services.tasks.is_closed:
+        if self.has("interrupt"):
             from treadle.engine.hooks.points import interrupted
 
-            self.thread.services.tasks.spawn(interrupted(self, turn), f"hooks of {turn.id}")
+            self.in_background(interrupted(self, turn), f"hooks of {turn.id}")
 
     async def around(
         self, turn: ActiveTurn, stream: AsyncGenerator[ModelEvent]
