@@ -86,6 +86,8 @@ class ClientSession:
         self.processes: dict[str, ClientCommand] = {}
         # Questions to models that wait for their answer, by the ids of their requests.
         self.samples: dict[RequestId, asyncio.Timeout] = {}
+        # Threads whose last call the guardian assesses for this client.
+        self.assessments: set[str] = set()
         # Threads for which the client asks the user something, once for each question.
         self.questions: list[LoadedThread] = []
         # Tasks that report changed files, by watch id; null while a watch is being opened.

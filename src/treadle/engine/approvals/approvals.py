@@ -116,9 +116,9 @@ class Approvals:
 
         return Guardian(self._thread, self._context, self._find_conversation, self.hooks)
 
-    def confinement(self, turn: ActiveTurn) -> Confinement:
-        """What commands of the turn may do without approval."""
-        return self._confine(turn)
+    def confinement(self, turn: ActiveTurn, *extra: AdditionalPermissionProfile) -> Confinement:
+        """What commands of the turn may do without approval, or with permissions besides."""
+        return self._confine(turn, *extra)
 
     def grant(
         self, turn: ActiveTurn, profile: GrantedPermissionProfile, scope: Literal["turn", "session"]

@@ -171,13 +171,9 @@ class Guardian:
         )
         review = GuardianApprovalReview(status="aborted")
         try:
-            exact = _exact(action, details or {})
-            if exact is None:
-                review = GuardianApprovalReview(
-                    status="denied", rationale=TOO_LARGE, risk_level="high"
-                )
-            else:
-                review = await self._decide(turn, exact, justification, timeout_s)
+            review = await self.assess(
+                turn, action, justification, details=details, timeout_s=timeout_s
+            )
         finally:
             turn.log.publish(
                 n.ITEM_AUTO_APPROVAL_REVIEW_COMPLETED,
@@ -194,6 +190,21 @@ class Guardian:
                 ),
             )
         return review
+
+    async def assess(
+        self,
+        turn: ActiveTurn,
+        action: GuardianApprovalReviewAction,
+        justification: str | None,
+        *,
+        details: Details | None = None,
+        timeout_s: float = REVIEW_SECONDS,
+    ) -> GuardianApprovalReview:
+        """Let the guardian decide without publishing anything."""
+        exact = _exact(action, details or {})
+        if exact is None:
+            return GuardianApprovalReview(status="denied", rationale=TOO_LARGE, risk_level="high")
+        return await self._decide(turn, exact, justification, timeout_s)
 
     async def _decide(
         self,

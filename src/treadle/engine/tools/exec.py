@@ -36,6 +36,7 @@ from treadle.protocol.delta import TerminalInteractionNotification
 from treadle.shell.syntax import MAX_SCRIPT
 
 if TYPE_CHECKING:
+    from treadle.engine.settings import RunSettings
     from treadle.engine.thread import LoadedThread
     from treadle.engine.turn import ActiveTurn
 
@@ -74,6 +75,14 @@ _BUDGET: Final = {
 }
 
 
+def _requested(call: ToolCall, arguments: _Execute, settings: RunSettings) -> CommandRequest:
+    if arguments.tty and not settings.is_enabled("unified_exec_tty"):
+        raise ToolRefused("terminals are disabled: run the command without `tty`")
+    is_login = arguments.login and settings.shell.allows_login
+    argv = shell_argv(arguments.cmd, shell=arguments.shell, is_login=is_login)
+    return arguments.request(call, argv, settings, is_terminal=arguments.tty)
+
+
 class ExecCommand:
     """Runs a script in a shell; it continues in the background if it does not end in time."""
 
@@ -105,6 +114,14 @@ class ExecCommand:
             ["cmd"],
         )
 
+    def requested(self, call: ToolCall, settings: RunSettings) -> CommandRequest:
+        """Return the command of a call as a request for approval.
+
+        Raises:
+            ToolRefused: the arguments are invalid.
+        """
+        return _requested(call, read_arguments(call, _Execute), settings)
+
     def _properties(self) -> dict[str, JsonValue]:
         if self._thread.settings.is_enabled("unified_exec_tty"):
             return self.properties
@@ -115,11 +132,8 @@ class ExecCommand:
         arguments = read_arguments(call, _Execute)
         thread = self._thread
         settings = thread.settings_of(turn)
-        if arguments.tty and not settings.is_enabled("unified_exec_tty"):
-            raise ToolRefused("terminals are disabled: run the command without `tty`")
-        is_login = arguments.login and settings.shell.allows_login
-        argv = shell_argv(arguments.cmd, shell=arguments.shell, is_login=is_login)
-        request = arguments.request(call, argv, settings, is_terminal=arguments.tty)
+        request = _requested(call, arguments, settings)
+        argv = request.argv
         began = time.monotonic()
         patched = await apply_patch_command(thread, turn, request)
         if patched is not None:

@@ -118,9 +118,16 @@ class ApplyPatch:
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """Apply the patch."""
-        text = call.input if call.is_custom else read_arguments(call, _Arguments).input
         cwd = self._thread.settings_of(turn).cwd
-        return await apply_patch(self._thread, turn, call.id, text, cwd)
+        return await apply_patch(self._thread, turn, call.id, self.text_of(call), cwd)
+
+    def text_of(self, call: ToolCall) -> str:
+        """Return the patch of a call.
+
+        Raises:
+            ToolRefused: the arguments are invalid.
+        """
+        return call.input if call.is_custom else read_arguments(call, _Arguments).input
 
 
 async def apply_patch(

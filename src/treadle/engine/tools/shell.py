@@ -29,6 +29,8 @@ from treadle.model.catalog import UNKNOWN, traits_of
 from treadle.protocol.base import JsonValue
 
 if TYPE_CHECKING:
+    from treadle.engine.approvals.permission import CommandRequest
+    from treadle.engine.settings import RunSettings
     from treadle.engine.thread import LoadedThread
     from treadle.engine.turn import ActiveTurn
 
@@ -77,11 +79,24 @@ class Shell:
 
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """Run the command to its end."""
+        arguments = self._read(call)
+        result = await _run(self._thread, turn, call, arguments, arguments.command)
+        return result if isinstance(result, list | str) else result.as_json()
+
+    def requested(self, call: ToolCall, settings: RunSettings) -> CommandRequest:
+        """Return the command of a call as a request for approval.
+
+        Raises:
+            ToolRefused: the arguments are invalid.
+        """
+        arguments = self._read(call)
+        return arguments.request(call, arguments.command, settings)
+
+    def _read(self, call: ToolCall) -> _Argv:
         arguments = read_arguments(call, _Argv)
         if not arguments.command:
             raise ToolRefused("command args are empty")
-        result = await _run(self._thread, turn, call, arguments, arguments.command)
-        return result if isinstance(result, list | str) else result.as_json()
+        return arguments
 
 
 class ShellCommand:
@@ -109,10 +124,21 @@ class ShellCommand:
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """Run the command to its end."""
         arguments = read_arguments(call, _Script)
-        is_login = arguments.login and self._thread.settings.shell.allows_login
-        argv = shell_argv(arguments.command, is_login=is_login)
-        result = await _run(self._thread, turn, call, arguments, argv)
+        result = await _run(self._thread, turn, call, arguments, self._argv(arguments))
         return result if isinstance(result, list | str) else result.as_text()
+
+    def requested(self, call: ToolCall, settings: RunSettings) -> CommandRequest:
+        """Return the command of a call as a request for approval.
+
+        Raises:
+            ToolRefused: the arguments are invalid.
+        """
+        arguments = read_arguments(call, _Script)
+        return arguments.request(call, self._argv(arguments), settings)
+
+    def _argv(self, arguments: _Script) -> tuple[str, ...]:
+        is_login = arguments.login and self._thread.settings.shell.allows_login
+        return shell_argv(arguments.command, is_login=is_login)
 
 
 class _CommandResult:

@@ -142,7 +142,7 @@ RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
         "thread/prediction/request",
         "thread/readState/update",
     ),
-    "review": ("review/start", "thread/approveGuardianDeniedAction"),
+    "review": ("review/start", "thread/approveGuardianDeniedAction", "thread/guardianReview"),
     "sample": ("thread/sample", "thread/sample/cancel"),
     "section": (
         "thread/section/move",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 import msgspec
 
@@ -15,7 +16,9 @@ from treadle.engine.review.review import begin_review, review_snapshot
 from treadle.engine.review.target import resolve
 from treadle.engine.stored.forking import fork
 from treadle.engine.thread import LoadedThread
+from treadle.jsonrpc.errors import InvalidRequest
 from treadle.protocol.approval import (
+    GuardianApprovalReview,
     ThreadApproveGuardianDeniedActionParams,
     ThreadApproveGuardianDeniedActionResponse,
 )
@@ -23,13 +26,22 @@ from treadle.protocol.client_requests import (
     CLIENT_REQUESTS,
     REVIEW_START,
     THREAD_APPROVE_GUARDIAN_DENIED_ACTION,
+    THREAD_GUARDIAN_REVIEW,
 )
 from treadle.protocol.review import ReviewStartParams, ReviewStartResponse
+from treadle.protocol.sample import (
+    ThreadGuardianAssessment,
+    ThreadGuardianReviewParams,
+    ThreadGuardianReviewResponse,
+)
 from treadle.server.handlers.thread import introduce
 from treadle.server.session import ClientSession
 from treadle.store.stored_thread import ThreadMeta
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
+
+MAX_ASSESSMENTS: Final = 8
+"""The maximum number of threads that the guardian assesses for one client at the same time."""
 
 
 @router.request(REVIEW_START)
@@ -73,6 +85,39 @@ async def _copy(session: ClientSession, thread: LoadedThread) -> LoadedThread:
         threads, source, thread.settings, describe=describe, ephemeral=is_ephemeral
     )
     return copy
+
+
+@router.request(THREAD_GUARDIAN_REVIEW)
+async def thread_guardian_review(
+    ctx: Context[ClientSession], params: ThreadGuardianReviewParams
+) -> ThreadGuardianReviewResponse:
+    """Let the guardian assess a call that was added to an idle thread; subscribe to it."""
+    from treadle.engine.review.assessment import assess
+
+    session = ctx.session
+    thread = session.server.threads.get(params.thread_id)
+    session.subscribe(thread, thread.log.last_seq)
+    if thread.id in session.assessments:
+        raise InvalidRequest(f"a review of thread {thread.id} is running", kind="unsupported")
+    if len(session.assessments) >= MAX_ASSESSMENTS:
+        raise InvalidRequest(f"a client may have {MAX_ASSESSMENTS} reviews", kind="unsupported")
+    session.assessments.add(thread.id)
+    # A review may take minutes; other requests for the thread need not wait.
+    ctx.release_scope()
+    try:
+        call_id, review = await assess(thread)
+    finally:
+        session.assessments.discard(thread.id)
+    return ThreadGuardianReviewResponse(call_id, None if review is None else _assessment(review))
+
+
+def _assessment(review: GuardianApprovalReview) -> ThreadGuardianAssessment:
+    return ThreadGuardianAssessment(
+        outcome="allow" if review.status == "approved" else "deny",
+        rationale=review.rationale or "",
+        risk_level=review.risk_level or "high",
+        user_authorization=review.user_authorization or "unknown",
+    )
 
 
 @router.request(THREAD_APPROVE_GUARDIAN_DENIED_ACTION)
