@@ -14,7 +14,7 @@ from tests.model.double import collect, request, user
 from treadle.engine.commands import unclear
 from treadle.engine.commands.every import every_command
 from treadle.engine.commands.unclear import CommandTooComplex, Glob, fitting
-from treadle.engine.conversation.plans import CLOSE, OPEN, split
+from treadle.engine.conversation.plans.proposed import CLOSE, OPEN, split
 from treadle.model.scripted.model import ScriptedModel
 from treadle.protocol.explain import explain
 from treadle.protocol.item import CommandExecutionThreadItem, ItemCompletedNotification

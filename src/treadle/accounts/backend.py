@@ -27,7 +27,7 @@ class BackendError(Exception):
         self.status = status
 
 
-class Backend:
+class AccountService:
     """Reads and changes what the backend knows of the account."""
 
     def __init__(

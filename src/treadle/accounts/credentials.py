@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from treadle.accounts.document import API_KEY, AuthDocument, decode
 from treadle.accounts.settings import AccountSettings, Endpoints, endpoints
-from treadle.accounts.stores import AuthStore, Stamp, StoreError, open_store
+from treadle.accounts.stores import AuthStore, LoginStoreError, Stamp, open_store
 from treadle.accounts.tokens import Claims, plan_of, read_claims
 from treadle.model.provider import Bearer, CredentialsRejected
 from treadle.protocol.account import (
@@ -58,7 +58,7 @@ AskClient: TypeAlias = Callable[
 """Requests new tokens from the client that owns them."""
 
 
-class Login(Struct, frozen=True, kw_only=True):
+class OpenaiLogin(Struct, frozen=True, kw_only=True):
     """One login."""
 
     mode: LoginMode
@@ -71,7 +71,7 @@ class Login(Struct, frozen=True, kw_only=True):
     stale_at: float | None = None
 
     def __repr__(self) -> str:
-        return f"Login({self.mode}, ...)"
+        return f"OpenaiLogin({self.mode}, ...)"
 
     @property
     def is_chatgpt(self) -> bool:
@@ -136,17 +136,17 @@ class CredentialStore:
 
     # -- the login in force
 
-    def current(self) -> Login | None:
+    def current(self) -> OpenaiLogin | None:
         """Return the login in force, if there is one that the configuration allows."""
         if self._given_key is not None:
-            return Login(mode="apikey", token=self._given_key)
+            return OpenaiLogin(mode="apikey", token=self._given_key)
         if self._external is not None:
             return _external_login(self._external)
         stored = self._stored_login()
         if stored is not None:
             return stored
         key = self.environ.get(API_KEY)
-        return Login(mode="apikey", token=key) if key and self._allows_keys else None
+        return OpenaiLogin(mode="apikey", token=key) if key and self._allows_keys else None
 
     @property
     def api_key(self) -> str | None:
@@ -238,7 +238,7 @@ class CredentialStore:
         elif stamp != self._stamp:
             try:
                 data = store.read()
-            except StoreError as error:
+            except LoginStoreError as error:
                 logger.warning("login not read", extra={"reason": str(error)})
                 data = None
             self._document = None if data is None else decode(data)
@@ -260,13 +260,13 @@ class CredentialStore:
     def _allows_keys(self) -> bool:
         return self.settings.forced_method != "chatgpt"
 
-    def _stored_login(self) -> Login | None:
+    def _stored_login(self) -> OpenaiLogin | None:
         document = self.document()
         if document is None:
             return None
         if document.tokens is None:
             key = document.api_key
-            return Login(mode="apikey", token=key) if key and self._allows_keys else None
+            return OpenaiLogin(mode="apikey", token=key) if key and self._allows_keys else None
         login = login_of(document)
         settings = self.settings
         is_allowed = settings.forced_method != "api" and settings.allows_workspace(
@@ -275,13 +275,13 @@ class CredentialStore:
         return login if is_allowed else None
 
 
-def login_of(document: AuthDocument) -> Login:
+def login_of(document: AuthDocument) -> OpenaiLogin:
     """Return the login of a document with tokens."""
     tokens = document.tokens
     if tokens is None:
         raise ValueError("the document has no tokens")
     claims = tokens.claims
-    return Login(
+    return OpenaiLogin(
         mode="chatgpt",
         token=tokens.access_token,
         claims=claims,
@@ -305,8 +305,8 @@ def external_tokens(
     return ExternalTokens(access_token, account, claims, plan_of(plan or claims.plan))
 
 
-def _external_login(tokens: ExternalTokens) -> Login:
-    return Login(
+def _external_login(tokens: ExternalTokens) -> OpenaiLogin:
+    return OpenaiLogin(
         mode="chatgptAuthTokens",
         token=tokens.access_token,
         claims=tokens.claims,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from treadle.accounts.credentials import Login, external_tokens, login_of
+from treadle.accounts.credentials import OpenaiLogin, external_tokens, login_of
 from treadle.accounts.document import AuthDocument, ManagedTokens
 from treadle.accounts.tokens import InvalidToken
 from treadle.model.provider import CredentialsRejected
@@ -63,11 +63,11 @@ class Renewal:
         self._credentials = credentials
         self._workers = Workers("renewal", 1)
         self._tasks = BackgroundTasks()
-        self._running: asyncio.Future[Login] | None = None
+        self._running: asyncio.Future[OpenaiLogin] | None = None
         # The refresh token that the issuer has refused for good, and why.
         self._refused: tuple[str, str] | None = None
 
-    async def renew(self, token: str) -> Login:
+    async def renew(self, token: str) -> OpenaiLogin:
         """Return a login with another access token than this one; callers share one renewal.
 
         Raises:
@@ -94,7 +94,7 @@ class Renewal:
         if login is not None and login.mode == "chatgpt":
             await self.renew(login.token)
 
-    def is_refused(self, login: Login) -> bool:
+    def is_refused(self, login: OpenaiLogin) -> bool:
         """Return whether the issuer has refused to renew this login for good."""
         return self._refused is not None and self._refused[0] == login.refresh_token
 
@@ -104,7 +104,7 @@ class Renewal:
             await asyncio.wait([self._running], timeout=CLOSE_SECONDS)
         await self._tasks.close()
 
-    async def _run(self, outcome: asyncio.Future[Login], token: str) -> None:
+    async def _run(self, outcome: asyncio.Future[OpenaiLogin], token: str) -> None:
         try:
             login = await self._renewed(token)
         except CredentialsRejected as error:
@@ -119,7 +119,7 @@ class Renewal:
         else:
             outcome.set_result(login)
 
-    async def _renewed(self, token: str) -> Login:
+    async def _renewed(self, token: str) -> OpenaiLogin:
         login = self._credentials.current()
         if login is None or not login.is_chatgpt:
             raise CredentialsRejected(_OTHER_ACCOUNT, is_final=True)
@@ -147,7 +147,7 @@ class Renewal:
         finally:
             stack.close()
 
-    async def _from_issuer(self, token: str, login: Login) -> Login:
+    async def _from_issuer(self, token: str, login: OpenaiLogin) -> OpenaiLogin:
         """Renew the tokens, unless another process has done so."""
         credentials = self._credentials
         credentials.forget()
@@ -169,7 +169,7 @@ class Renewal:
             raise CredentialsRejected(reason) from error
         return login_of(renewed)
 
-    async def _request(self, login: Login) -> dict[str, JsonValue]:
+    async def _request(self, login: OpenaiLogin) -> dict[str, JsonValue]:
         await import_late("treadle.accounts.services")
         from treadle.accounts.services import ServiceError, Services
 
@@ -190,7 +190,7 @@ class Renewal:
             raise CredentialsRejected(message, is_retryable=True) from None
         raise self._refusal(login, answer)
 
-    def _refusal(self, login: Login, answer: ServiceAnswer) -> CredentialsRejected:
+    def _refusal(self, login: OpenaiLogin, answer: ServiceAnswer) -> CredentialsRejected:
         from treadle.accounts.services import error_code, error_message
 
         reason = _BY_CODE.get(error_code(answer) or "")
@@ -202,7 +202,7 @@ class Renewal:
         self._refused = (login.refresh_token, message)
         return CredentialsRejected(message, is_final=True)
 
-    async def _from_client(self, login: Login) -> Login:
+    async def _from_client(self, login: OpenaiLogin) -> OpenaiLogin:
         credentials = self._credentials
         ask = credentials.ask_client
         if ask is None:

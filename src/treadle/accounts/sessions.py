@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from treadle.accounts.backend import Backend, BackendError
+from treadle.accounts.backend import AccountService, BackendError
 from treadle.accounts.renewal import with_tokens
 from treadle.accounts.services import DOCUMENT_SECONDS
 from treadle.model.provider import CredentialsRejected
@@ -25,7 +25,7 @@ from treadle.protocol.account_session import (
 from treadle.protocol.base import JsonValue
 
 if TYPE_CHECKING:
-    from treadle.accounts.credentials import CredentialStore, Login
+    from treadle.accounts.credentials import CredentialStore, OpenaiLogin
     from treadle.support.concurrency.workers import Workers
 
 MAX_WORKSPACES: Final = 200
@@ -67,7 +67,7 @@ class _SecuritySetup(Struct):
 
 
 async def list_sessions(
-    credentials: CredentialStore, backend: Backend | None = None
+    credentials: CredentialStore, backend: AccountService | None = None
 ) -> AccountSessionsResponse:
     """Return the login as a session; with a backend, with the names of its workspaces."""
     login = credentials.current()
@@ -88,7 +88,9 @@ async def list_sessions(
     return AccountSessionsResponse(sessions=[session], active_session_id=session_id)
 
 
-async def _workspaces(login: Login, backend: Backend | None) -> list[AccountSessionWorkspace]:
+async def _workspaces(
+    login: OpenaiLogin, backend: AccountService | None
+) -> list[AccountSessionWorkspace]:
     own = [] if login.account_id is None else [AccountSessionWorkspace(login.account_id)]
     if backend is None:
         return own
@@ -125,7 +127,7 @@ async def switch_workspace(
         return False
     if not credentials.settings.allows_workspace(account_id):
         names = ", ".join(credentials.settings.workspaces or ())
-        raise SwitchRefused(f"Login is restricted to workspace id(s) {names}.")
+        raise SwitchRefused(f"OpenaiLogin is restricted to workspace id(s) {names}.")
     # Renewed before, if needed: within the lock that would wait for itself.
     await credentials.login()
     async with credentials.renewal.exclusive():
@@ -138,7 +140,7 @@ async def _exchange(credentials: CredentialStore, workers: Workers, account_id: 
     document = await workers.run(credentials.document)
     if document is None or document.tokens is None:
         raise SwitchRefused("Only the active managed account session can be switched")
-    backend = Backend(credentials, seconds=DOCUMENT_SECONDS, renews=False)
+    backend = AccountService(credentials, seconds=DOCUMENT_SECONDS, renews=False)
     path = "accounts/switch-workspace-token"
     try:
         granted: dict[str, JsonValue] = await backend.post(
@@ -156,7 +158,9 @@ async def _exchange(credentials: CredentialStore, workers: Workers, account_id: 
         raise BackendError(f"the tokens cannot be saved: {error.strerror}") from error
 
 
-async def read_notice(backend: Backend, login: Login) -> AccountSecuritySetupNotice | None:
+async def read_notice(
+    backend: AccountService, login: OpenaiLogin
+) -> AccountSecuritySetupNotice | None:
     """Return what the backend reminds the user of, if anything."""
     account_id, user_id = login.account_id, login.claims.user_id
     if account_id is None or user_id is None:
@@ -176,5 +180,5 @@ async def read_notice(backend: Backend, login: Login) -> AccountSecuritySetupNot
     )
 
 
-def _session_id(login: Login) -> str:
+def _session_id(login: OpenaiLogin) -> str:
     return login.claims.user_id or login.account_id or "default"

@@ -28,7 +28,7 @@ Stamp: TypeAlias = object
 logger = logging.getLogger(__name__)
 
 
-class StoreError(OSError):
+class LoginStoreError(OSError):
     """The store of logins cannot be used; `strerror` says why."""
 
     def __init__(self, reason: str) -> None:
@@ -183,7 +183,7 @@ class AutoStore:
         """Return the entry of the keyring, or else the file."""
         try:
             found = self._keyring.read()
-        except StoreError as error:
+        except LoginStoreError as error:
             logger.warning("no keyring, using the file", extra={"reason": str(error)})
             found = None
         return self._file.read() if found is None else found
@@ -192,7 +192,7 @@ class AutoStore:
         """Replace the entry, or the file."""
         try:
             self._keyring.write(data)
-        except StoreError as error:
+        except LoginStoreError as error:
             logger.warning("no keyring, using the file", extra={"reason": str(error)})
             self._file.write(data)
 
@@ -200,7 +200,7 @@ class AutoStore:
         """Remove both."""
         try:
             self._keyring.delete()
-        except StoreError as error:
+        except LoginStoreError as error:
             logger.warning("no keyring, using the file", extra={"reason": str(error)})
         self._file.delete()
 
@@ -226,7 +226,7 @@ def _in_time(call: _Call) -> str | None:
     """Use the keyring in a thread: it may wait for the user, and has no timeout itself.
 
     Raises:
-        StoreError: there is no keyring, it refuses, or it takes too long.
+        LoginStoreError: there is no keyring, it refuses, or it takes too long.
     """
     results: list[str | None] = []
     failures: list[Exception] = []
@@ -245,8 +245,8 @@ def _in_time(call: _Call) -> str | None:
     if results:
         return results[0]
     if not failures:
-        raise StoreError(f"the keyring did not answer within {KEYRING_SECONDS:g} s")
+        raise LoginStoreError(f"the keyring did not answer within {KEYRING_SECONDS:g} s")
     if isinstance(failures[0], ImportError):
-        raise StoreError("the library `keyring` is not installed (extra `keyring`)")
+        raise LoginStoreError("the library `keyring` is not installed (extra `keyring`)")
     # Its text could quote the value.
-    raise StoreError(f"the keyring cannot be used: {type(failures[0]).__name__}")
+    raise LoginStoreError(f"the keyring cannot be used: {type(failures[0]).__name__}")

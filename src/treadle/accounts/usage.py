@@ -7,7 +7,7 @@ from typing import Final, Literal, get_args
 
 from msgspec import Struct
 
-from treadle.accounts.backend import Backend, BackendError
+from treadle.accounts.backend import AccountService, BackendError
 from treadle.accounts.tokens import plan_of
 from treadle.protocol.account import (
     GetWorkspaceMessagesResponse,
@@ -143,7 +143,9 @@ class _Redeemed(Struct):
     code: Literal["reset", "nothing_to_reset", "no_credit", "already_redeemed"]
 
 
-async def read_rate_limits(backend: Backend, *, with_credits: bool) -> GetAccountRateLimitsResponse:
+async def read_rate_limits(
+    backend: AccountService, *, with_credits: bool
+) -> GetAccountRateLimitsResponse:
     """Return the limits of the account.
 
     Raises:
@@ -167,7 +169,7 @@ async def read_rate_limits(backend: Backend, *, with_credits: bool) -> GetAccoun
     )
 
 
-async def _reset_credits(backend: Backend) -> RateLimitResetCreditsSummary | None:
+async def _reset_credits(backend: AccountService) -> RateLimitResetCreditsSummary | None:
     try:
         details = await backend.get("rate-limit-reset-credits", _ResetCreditDetails)
     except BackendError:
@@ -250,7 +252,7 @@ def _individual(limit: _IndividualLimit | None) -> SpendControlLimitSnapshot | N
     )
 
 
-async def read_token_usage(backend: Backend) -> GetAccountTokenUsageResponse:
+async def read_token_usage(backend: AccountService) -> GetAccountTokenUsageResponse:
     """Return the token totals of the account.
 
     Raises:
@@ -273,7 +275,7 @@ async def read_token_usage(backend: Backend) -> GetAccountTokenUsageResponse:
     )
 
 
-async def read_messages(backend: Backend) -> GetWorkspaceMessagesResponse:
+async def read_messages(backend: AccountService) -> GetWorkspaceMessagesResponse:
     """Return the messages of the workspace; a backend without the feature has none.
 
     Raises:
@@ -301,7 +303,7 @@ def _message(message: _Message) -> WorkspaceMessage:
     )
 
 
-async def redeem(backend: Backend, key: str, credit_id: str | None) -> str:
+async def redeem(backend: AccountService, key: str, credit_id: str | None) -> str:
     """Spend a credit to reset the limits; return the outcome as the backend names it.
 
     Raises:

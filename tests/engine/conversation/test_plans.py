@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.engine.conversation.plans import PlanSplitter, split
+from treadle.engine.conversation.plans.proposed import PlanSplitter, split
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ SESSION_FLAGS: Final = "/<session-flags>/config.toml"
 _KNOWN_KEYS: Final = frozenset({"description", "hooks"})
 
 
-class Origin(Struct, frozen=True, kw_only=True):
+class HookOrigin(Struct, frozen=True, kw_only=True):
     """Where hooks come from."""
 
     path: str
@@ -74,7 +74,7 @@ class _Finder:
         self.warnings: list[str] = []
         self._states = states
 
-    def add(self, origin: Origin, found: Iterator[Slot | Wrong]) -> None:
+    def add(self, origin: HookOrigin, found: Iterator[Slot | Wrong]) -> None:
         """Add the hooks of one file, and say what is wrong with others."""
         for each in found:
             if isinstance(each, Wrong):
@@ -94,7 +94,7 @@ class _Finder:
             else:
                 self.hooks.append(self._hook(origin, each, each.handler))
 
-    def fail(self, origin: Origin, reason: str) -> None:
+    def fail(self, origin: HookOrigin, reason: str) -> None:
         """Report a file that cannot be read at all."""
         self.errors.append(HookErrorInfo(message=reason, path=origin.path))
         for event in EVENTS:
@@ -102,7 +102,7 @@ class _Finder:
 
     def _hook(
         self,
-        origin: Origin,
+        origin: HookOrigin,
         slot: Slot,
         handler: CommandConfiguredHookHandler | McpToolConfiguredHookHandler,
     ) -> Hook:
@@ -127,17 +127,17 @@ class _Finder:
             is_async=in_background and event.name != "sessionEnd",
         )
 
-    def _report(self, origin: Origin, path: tuple[str | int, ...], fault: str) -> None:
+    def _report(self, origin: HookOrigin, path: tuple[str | int, ...], fault: str) -> None:
         line = "" if origin.text is None else f"line {line_of(origin.text, path)}: "
         self.errors.append(HookErrorInfo(message=f"{line}{fault}", path=origin.path))
 
-    def _lose_slot(self, origin: Origin, slot: Slot, fault: str) -> None:
+    def _lose_slot(self, origin: HookOrigin, slot: Slot, fault: str) -> None:
         state = self._states.get(_key(origin, slot), UNDECIDED)
         was_trusted = state.is_enabled and state.trusted_hash is not None
         if slot.event.decides and (origin.is_managed or was_trusted):
             self._add_lost(origin, slot.event, _key(origin, slot), fault, slot.matcher)
 
-    def _lose(self, origin: Origin, reason: str, event: HookEvent) -> None:
+    def _lose(self, origin: HookOrigin, reason: str, event: HookEvent) -> None:
         """Keep the event closed that hooks of this file decided about."""
         prefix = f"{origin.path}:{event.key}:"
         for key, state in self._states.items() if event.decides else ():
@@ -146,7 +146,7 @@ class _Finder:
                 return
 
     def _add_lost(
-        self, origin: Origin, event: HookEvent, key: str, fault: str, matcher: str | None = None
+        self, origin: HookOrigin, event: HookEvent, key: str, fault: str, matcher: str | None = None
     ) -> None:
         self.lost.append(
             Hook(
@@ -196,11 +196,11 @@ def _add_layer(finder: _Finder, layer: Layer) -> None:
     count = len(finder.hooks)
     folder, has_file = layer.folder, False
     if folder is not None and os.path.lexists(folder / FILE):
-        _add_file(finder, Origin(path=str(folder / FILE), source=source, is_managed=is_managed))
+        _add_file(finder, HookOrigin(path=str(folder / FILE), source=source, is_managed=is_managed))
         has_file = len(finder.hooks) > count
     if "hooks" not in layer.table:
         return
-    origin = Origin(path=_config_path(layer), source=source, is_managed=is_managed)
+    origin = HookOrigin(path=_config_path(layer), source=source, is_managed=is_managed)
     count = len(finder.hooks)
     finder.add(origin, read_table(layer.table["hooks"], ("hooks",)))
     if has_file and len(finder.hooks) > count:
@@ -210,7 +210,7 @@ def _add_layer(finder: _Finder, layer: Layer) -> None:
         )
 
 
-def _add_file(finder: _Finder, origin: Origin) -> None:
+def _add_file(finder: _Finder, origin: HookOrigin) -> None:
     try:
         text = read_whole(origin.path, MAX_FILE_BYTES).decode("utf-8")
         document = _decoded(text)
@@ -246,10 +246,12 @@ def _unique(pairs: Sequence[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     return table
 
 
-def _managed(hooks: ManagedHooksRequirements, file: Path) -> tuple[Origin, Iterator[Slot | Wrong]]:
+def _managed(
+    hooks: ManagedHooksRequirements, file: Path
+) -> tuple[HookOrigin, Iterator[Slot | Wrong]]:
     folder = hooks.managed_dir
     path = folder if folder is not None and folder.startswith("/") else str(file)
-    return Origin(path=path, source="system", is_managed=True), _managed_slots(hooks)
+    return HookOrigin(path=path, source="system", is_managed=True), _managed_slots(hooks)
 
 
 def _managed_slots(hooks: ManagedHooksRequirements) -> Iterator[Slot]:
@@ -272,7 +274,7 @@ def _managed_slots(hooks: ManagedHooksRequirements) -> Iterator[Slot]:
                 )
 
 
-def _key(origin: Origin, slot: Slot) -> str:
+def _key(origin: HookOrigin, slot: Slot) -> str:
     return f"{origin.path}:{slot.event.key}:{slot.group}:{slot.index}"
 
 

@@ -38,7 +38,7 @@ class _Arguments(msgspec.Struct):
     workdir: str | None = None
 
 
-class Evidence:
+class ReviewEvidence:
     """Runs the commands of one review; clients do not see them."""
 
     def __init__(self, thread: ThreadState, turn: ActiveTurn) -> None:

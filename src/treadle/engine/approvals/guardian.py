@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from treadle.engine.accounting.budget import BudgetExceeded
-from treadle.engine.approvals.evidence import Evidence
+from treadle.engine.approvals.evidence import ReviewEvidence
 from treadle.engine.approvals.transcript import FindConversation, conversation_text, one_entry
 from treadle.engine.conversation.input import message
 from treadle.engine.conversation.items import text_of
@@ -232,7 +232,7 @@ class Guardian:
 
     async def _ask(self, turn: ActiveTurn, question: str) -> str:
         """Ask the model, and run the commands by which it looks for evidence."""
-        evidence = Evidence(self._thread, turn)
+        evidence = ReviewEvidence(self._thread, turn)
         items = [message("user", question)]
         for _ in range(MAX_STEPS):
             response = await self._respond(turn, items, evidence)
@@ -254,7 +254,7 @@ class Guardian:
         self,
         turn: ActiveTurn,
         items: Sequence[ModelItem],
-        evidence: Evidence,
+        evidence: ReviewEvidence,
         *,
         schema: JsonValue = None,
     ) -> list[ModelItem]:

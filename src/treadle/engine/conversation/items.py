@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from treadle.engine.conversation.plans import PlanSplitter, split
+from treadle.engine.conversation.plans.proposed import PlanSplitter, split
 from treadle.engine.turn import ActiveTurn
 from treadle.model.base import (
     ItemStarted,

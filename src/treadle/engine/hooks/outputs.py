@@ -48,7 +48,7 @@ class HookAnswer(Struct, frozen=True):
     error: str | None = None
 
 
-class Verdict(Struct):
+class HookVerdict(Struct):
     """The result of one run of a hook."""
 
     status: HookRunStatus = "completed"
@@ -138,9 +138,9 @@ class _Invalid(Exception):
     """The output is not in the format of the event."""
 
 
-def verdict_of(hook: Hook, answer: HookAnswer) -> Verdict:
+def verdict_of(hook: Hook, answer: HookAnswer) -> HookVerdict:
     """Judge the answer of a hook."""
-    verdict = Verdict()
+    verdict = HookVerdict()
     title = hook.event.title
     if answer.error is not None:
         _fail(hook, verdict, answer.error)
@@ -161,7 +161,7 @@ def verdict_of(hook: Hook, answer: HookAnswer) -> Verdict:
     return verdict
 
 
-def _fail(hook: Hook, verdict: Verdict, text: str) -> None:
+def _fail(hook: Hook, verdict: HookVerdict, text: str) -> None:
     verdict.status = "failed"
     verdict.add("error", text)
     verdict.context = verdict.updated_input = verdict.updated_output = None
@@ -171,7 +171,7 @@ def _fail(hook: Hook, verdict: Verdict, text: str) -> None:
         verdict.decision = "deny"
 
 
-def _read(hook: Hook, verdict: Verdict, stdout: str) -> None:
+def _read(hook: Hook, verdict: HookVerdict, stdout: str) -> None:
     text = stdout.strip()
     if not text:
         return
@@ -200,7 +200,7 @@ def _read(hook: Hook, verdict: Verdict, stdout: str) -> None:
         verdict.updated_output = specific.updated_mcp_tool_output
 
 
-def _read_text(hook: Hook, verdict: Verdict, text: str) -> None:
+def _read_text(hook: Hook, verdict: HookVerdict, text: str) -> None:
     """Read text that is not JSON: context, or something without a meaning."""
     name = hook.event_name
     if name in _PRINTS_CONTEXT:
@@ -246,7 +246,7 @@ def _check_fields(hook: Hook, document: dict[str, JsonValue]) -> None:
         raise _Invalid(f"hook returned invalid {title} JSON output: {message}")
 
 
-def _stop(hook: Hook, verdict: Verdict, output: _Output) -> None:
+def _stop(hook: Hook, verdict: HookVerdict, output: _Output) -> None:
     reason = (output.stop_reason or "").strip()
     shown = reason or f"{hook.event.title} hook stopped execution"
     verdict.status = "stopped"
@@ -259,7 +259,7 @@ def _stop(hook: Hook, verdict: Verdict, output: _Output) -> None:
         verdict.denial, verdict.decision = shown, "deny"
 
 
-def _permission(verdict: Verdict, decision: _Decision | None) -> None:
+def _permission(verdict: HookVerdict, decision: _Decision | None) -> None:
     if decision is None:
         return
     for name in ("updated_input", "updated_permissions", "interrupt"):
@@ -275,7 +275,7 @@ def _permission(verdict: Verdict, decision: _Decision | None) -> None:
         verdict.block(message or "PermissionRequest hook denied approval")
 
 
-def _tool_decision(verdict: Verdict, specific: _Specific) -> None:
+def _tool_decision(verdict: HookVerdict, specific: _Specific) -> None:
     decision, reason = specific.permission_decision, specific.permission_decision_reason
     if specific.updated_input is not None and decision != "allow":
         raise _Invalid("PreToolUse hook returned updatedInput without permissionDecision:allow")
@@ -295,7 +295,7 @@ def _tool_decision(verdict: Verdict, specific: _Specific) -> None:
     verdict.updated_input = specific.updated_input
 
 
-def _block(hook: Hook, verdict: Verdict, output: _Output) -> None:
+def _block(hook: Hook, verdict: HookVerdict, output: _Output) -> None:
     title = hook.event.title
     reason = (output.reason or "").strip()
     if output.decision is None:

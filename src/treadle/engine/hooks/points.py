@@ -12,7 +12,7 @@ import msgspec
 from treadle.engine.conversation.input import message
 from treadle.engine.conversation.sources import written_by
 from treadle.engine.hooks.dispatch import dispatch
-from treadle.engine.hooks.outputs import Verdict
+from treadle.engine.hooks.outputs import HookVerdict
 from treadle.engine.hooks.running import HookResult
 from treadle.engine.hooks.spill import for_model
 from treadle.engine.hooks.thread_hooks import ThreadHooks
@@ -193,7 +193,7 @@ async def _before(
     return changed, hooked(changed)
 
 
-def _ask(hooks: ThreadHooks, call: ToolCall, verdict: Verdict) -> None:
+def _ask(hooks: ThreadHooks, call: ToolCall, verdict: HookVerdict) -> None:
     """Request the user's approval of the call when it is about to run."""
     if hooks.thread.settings.approval_policy == "never":
         raise _Refused("the hook asks for approval, but the approval policy is never")

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from treadle.engine.hooks.hook import Hook
-from treadle.engine.hooks.outputs import HookAnswer, Verdict, verdict_of
+from treadle.engine.hooks.outputs import HookAnswer, HookVerdict, verdict_of
 from treadle.engine.hooks.process import hook_environment, run_command
 from treadle.engine.hooks.scripts import writable_script
 from treadle.protocol import notifications as n
@@ -46,7 +46,7 @@ class HookResult(Struct, frozen=True):
 
     hook: Hook
     run_id: str
-    verdict: Verdict
+    verdict: HookVerdict
     order: int
 
 
@@ -59,7 +59,11 @@ class HookRunner:
         # A model can call many tools at once.
         self._room = asyncio.Semaphore(MAX_AT_ONCE)
         # Whether the thread can still record the runs.
-        self.is_recorded = True
+        self._is_recorded = True
+
+    def stop_recording(self) -> None:
+        """Run later hooks without a trace in the thread, whose journal is closed."""
+        self._is_recorded = False
 
     async def run_all(
         self,
@@ -84,12 +88,12 @@ class HookRunner:
 
     async def run(
         self, hook: Hook, event: dict[str, JsonValue], turn: ActiveTurn | None, run_id: str
-    ) -> Verdict:
+    ) -> HookVerdict:
         """Run one hook, and publish its start and its end."""
         stopwatch, started = Stopwatch(), self._thread.services.clock() // 1000
         running = _summary(hook, run_id, started)
         self._publish_started(running, turn)
-        verdict = Verdict(status="failed")
+        verdict = HookVerdict(status="failed")
         try:
             verdict = verdict_of(hook, await self._answer(hook, event))
         except asyncio.CancelledError:
@@ -128,14 +132,14 @@ class HookRunner:
         return await run_command(thread, command, encode_json(event), hook.timeout_s)
 
     def _publish_started(self, run: HookRunSummary, turn: ActiveTurn | None) -> None:
-        if not self.is_recorded:
+        if not self._is_recorded:
             return
         turn_id = None if turn is None else turn.id
         started = HookStartedNotification(run, self._thread.id, turn_id)
         self._thread.log.publish(n.HOOK_STARTED, started)
 
     def _publish_completed(self, run: HookRunSummary, turn: ActiveTurn | None) -> None:
-        if not self.is_recorded:
+        if not self._is_recorded:
             return
         turn_id = None if turn is None else turn.id
         completed = HookCompletedNotification(run, self._thread.id, turn_id)

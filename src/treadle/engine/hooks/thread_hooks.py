@@ -114,8 +114,7 @@ class ThreadHooks:
         tasks = self.thread.services.tasks
         if not self.has_end or tasks.is_closed:
             return None
-        # Its journal is closed by then.
-        self.runner.is_recorded = False
+        self.runner.stop_recording()
         return tasks.spawn(self.end_session(), f"end {self.thread.id}")
 
     def in_background(self, work: Coroutine[None, None, None], name: str) -> None:

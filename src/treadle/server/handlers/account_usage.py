@@ -27,8 +27,8 @@ from treadle.server.session import ClientSession
 from treadle.support.concurrency.imports import import_late
 
 if TYPE_CHECKING:
-    from treadle.accounts.backend import Backend
-    from treadle.accounts.credentials import Login
+    from treadle.accounts.backend import AccountService
+    from treadle.accounts.credentials import OpenaiLogin
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
@@ -59,7 +59,7 @@ async def account_rate_limits_read(
     await import_late("treadle.accounts.usage")
     from treadle.accounts.usage import read_rate_limits
 
-    async def read(backend: Backend) -> account_usage.GetAccountRateLimitsResponse:
+    async def read(backend: AccountService) -> account_usage.GetAccountRateLimitsResponse:
         with_credits = not params.exclude_reset_credit_details
         return await read_rate_limits(backend, with_credits=with_credits)
 
@@ -104,7 +104,7 @@ async def account_rate_limit_reset_credit_consume(
     await import_late("treadle.accounts.usage")
     from treadle.accounts.usage import redeem
 
-    async def spend(backend: Backend) -> str:
+    async def spend(backend: AccountService) -> str:
         return await redeem(backend, params.idempotency_key, params.credit_id)
 
     outcome = await _ask(ctx, spend, "failed to consume rate limit reset")
@@ -120,7 +120,7 @@ async def account_send_add_credits_nudge_email(
     await import_late("treadle.accounts.backend")
     from treadle.accounts.backend import BackendError
 
-    async def send(backend: Backend) -> account_usage.AddCreditsNudgeEmailStatus:
+    async def send(backend: AccountService) -> account_usage.AddCreditsNudgeEmailStatus:
         body = {"credit_type": params.credit_type}
         try:
             await backend.post("accounts/send_add_credits_nudge_email", body, dict)
@@ -143,10 +143,10 @@ async def account_security_setup_read(
     if login is None or login.mode != "chatgpt":
         return account_session.GetAccountSecuritySetupResponse()
     await import_late("treadle.accounts.sessions")
-    from treadle.accounts.backend import Backend
+    from treadle.accounts.backend import AccountService
     from treadle.accounts.sessions import read_notice
 
-    backend = Backend(ctx.session.server.credentials, seconds=USAGE_SECONDS)
+    backend = AccountService(ctx.session.server.credentials, seconds=USAGE_SECONDS)
     notice = await read_notice(backend, login)
     return account_session.GetAccountSecuritySetupResponse(notice=notice)
 
@@ -157,11 +157,11 @@ async def account_session_list(
 ) -> account_session.AccountSessionsResponse:
     """List the ChatGPT login of the home, which has only one at a time."""
     await import_late("treadle.accounts.sessions")
-    from treadle.accounts.backend import Backend
+    from treadle.accounts.backend import AccountService
     from treadle.accounts.sessions import list_sessions
 
     credentials = ctx.session.server.credentials
-    backend = Backend(credentials, seconds=USAGE_SECONDS)
+    backend = AccountService(credentials, seconds=USAGE_SECONDS)
     return await list_sessions(credentials, backend if params.refresh_workspace_metadata else None)
 
 
@@ -190,7 +190,7 @@ async def account_session_switch(
     return await list_sessions(server.credentials)
 
 
-def _chatgpt_login(ctx: Context[ClientSession], purpose: str) -> Login:
+def _chatgpt_login(ctx: Context[ClientSession], purpose: str) -> OpenaiLogin:
     """Return the login, or refuse with upstream's texts, which clients show."""
     login = ctx.session.server.credentials.current()
     if login is None or not login.is_chatgpt:
@@ -202,16 +202,16 @@ def _chatgpt_login(ctx: Context[ClientSession], purpose: str) -> Login:
 
 async def _ask(
     ctx: Context[ClientSession],
-    ask: Callable[[Backend], Awaitable[R]],
+    ask: Callable[[AccountService], Awaitable[R]],
     what: str,
     *,
     seconds: float | None = None,
 ) -> R:
     """Ask the backend; its failure is that of the request."""
-    from treadle.accounts.backend import Backend, BackendError
+    from treadle.accounts.backend import AccountService, BackendError
 
     try:
-        return await ask(Backend(ctx.session.server.credentials, seconds=seconds))
+        return await ask(AccountService(ctx.session.server.credentials, seconds=seconds))
     except (BackendError, CredentialsRejected) as error:
         message = f"{what}: {error}"
         raise InternalError(message) from None

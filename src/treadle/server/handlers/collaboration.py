@@ -6,7 +6,7 @@ from typing import Final
 
 from treadle.connection.context import Context
 from treadle.connection.router import Router
-from treadle.engine.conversation.plans import IMPLEMENT_PLAN, add_approved_plan
+from treadle.engine.conversation.plans.approved import IMPLEMENT_PLAN, add_approved_plan
 from treadle.jsonrpc.errors import InvalidParams
 from treadle.protocol.client_requests import (
     CLIENT_REQUESTS,
