@@ -105,7 +105,7 @@ async def test_input_for_a_free_terminal_needs_the_permission_of_a_hook(
 
 
 async def test_hooks_run_in_reviews(stage: Stage, client: Client, hooks: Hooks) -> None:
-    """Ours: the reviewer has tools and requests of its own."""
+    """Ours: the reviewer has separate tools and requests."""
     await hooks.install(
         PreToolUse=hooks.says(error="not now", code=2), PreModelRequest=hooks.records()
     )
