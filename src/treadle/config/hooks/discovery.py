@@ -25,6 +25,7 @@ from treadle.engine.hooks.events import EVENTS, HookEvent
 from treadle.engine.hooks.hook import FoundHooks, Hook
 from treadle.protocol.base import JsonValue
 from treadle.protocol.config import (
+    LegacyManagedConfigTomlFromFileConfigLayerSource,
     ProjectConfigLayerSource,
     SystemConfigLayerSource,
     UserConfigLayerSource,
@@ -44,6 +45,8 @@ MAX_HOOKS: Final = 500
 """The most hooks of one folder, from all files."""
 
 SESSION_FLAGS: Final = "/<session-flags>/config.toml"
+# The administrator's own layers, whose hooks need no trust.
+_MANAGED: Final = frozenset({"system", "legacyManagedConfigFile"})
 _KNOWN_KEYS: Final = frozenset({"description", "hooks"})
 
 
@@ -178,7 +181,7 @@ def find_hooks(
     features = effective.features
     is_on = features.get("hooks", features.get("codex_hooks", True)) is not False
     for layer in effective.layers:
-        is_managed = isinstance(layer.source, SystemConfigLayerSource)
+        is_managed = _source(layer) in _MANAGED
         if layer.disabled_reason is None and (is_managed or (allows_others and is_on)):
             _add_layer(finder, layer)
     return FoundHooks(
@@ -192,7 +195,7 @@ def find_hooks(
 
 def _add_layer(finder: _Finder, layer: Layer) -> None:
     source = _source(layer)
-    is_managed = source == "system"
+    is_managed = source in _MANAGED
     count = len(finder.hooks)
     folder, has_file = layer.folder, False
     if folder is not None and os.path.lexists(folder / FILE):
@@ -286,6 +289,8 @@ def _source(layer: Layer) -> HookSource:
             return "user"
         case ProjectConfigLayerSource():
             return "project"
+        case LegacyManagedConfigTomlFromFileConfigLayerSource():
+            return "legacyManagedConfigFile"
         case _:
             return "sessionFlags"
 
@@ -295,7 +300,11 @@ def _config_path(layer: Layer) -> str:
         case UserConfigLayerSource(file=file, profile=str(profile)):
             # Its hooks have other keys than those beside it in the file.
             return f"{file}:profiles.{profile}"
-        case SystemConfigLayerSource(file=file) | UserConfigLayerSource(file=file):
+        case (
+            SystemConfigLayerSource(file=file)
+            | UserConfigLayerSource(file=file)
+            | LegacyManagedConfigTomlFromFileConfigLayerSource(file=file)
+        ):
             return str(file)
         case ProjectConfigLayerSource(dot_codex_folder=folder):
             return f"{folder}/config.toml"
