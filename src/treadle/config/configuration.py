@@ -37,6 +37,7 @@ from treadle.protocol.error import ConfigWarningNotification
 from treadle.protocol.requirements import ConfigRequirements
 
 if TYPE_CHECKING:
+    from treadle.engine.commands.rule_file import RuleFile
     from treadle.sandbox.opened_roots import OpenedRoots
 
 SYSTEM_FOLDER: Final = Path("/etc/codex")
@@ -181,7 +182,22 @@ class Configuration:
             ConfigError: the file cannot be read, or a requirement is invalid.
         """
         table = self._read(self.system / "requirements.toml")
+        self.managed_rules()
         return read_requirements({**required_by(self._read(self._managed_file)), **table})
+
+    def managed_rules(self) -> RuleFile | None:
+        """Return the administrator's rules for commands, if there are any.
+
+        Raises:
+            ConfigError: the file cannot be read, or a rule is invalid.
+        """
+        path = self.system / "requirements.toml"
+        table = self._read(path)
+        if "rules" not in table:
+            return None
+        from treadle.config.managed_rules import read_managed_rules
+
+        return read_managed_rules(table, str(path))
 
     @property
     def user_file(self) -> Path:

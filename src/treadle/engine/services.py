@@ -25,6 +25,7 @@ from treadle.support.concurrency.workers import Workers
 
 # Imported with the first thread: these modules pull in everything that an agent can do.
 if TYPE_CHECKING:
+    from treadle.engine.commands.rule_file import RuleFile
     from treadle.engine.commands.rules import Rules, RulesCache
     from treadle.engine.hooks.hook import FindHooks, FoundHooks
     from treadle.engine.mcp.config import McpSource
@@ -78,6 +79,8 @@ class EngineSources(Struct, frozen=True, kw_only=True):
     find_hooks: FindHooks = _no_hooks
     # Returns folders with the rules of a trusted project, besides the user's own.
     rule_folders: Callable[[str], Sequence[Path]] = _none_in_folder
+    # Returns the administrator's rules.
+    managed_rules: Callable[[], RuleFile | None] = lambda: None
     # Configuration folders besides the home, and the folders of trusted projects.
     settings_folders: Sequence[str] = ()
     trusted_folders: Callable[[], Sequence[str]] = tuple
@@ -145,8 +148,9 @@ class EngineServices:
         return RulesCache()
 
     def rules(self, cwd: str) -> Rules:
-        """Return the command rules: the user's own, and those of a trusted project."""
-        return self._rules.load([self.home / "rules", *self._sources.rule_folders(cwd)])
+        """Return the command rules: the administrator's, the user's, and a trusted project's."""
+        folders = [self.home / "rules", *self._sources.rule_folders(cwd)]
+        return self._rules.load(folders, self._sources.managed_rules())
 
     def prepare_sandbox(self) -> None:
         """Prepare the sandbox, once, while the model produces its first command."""

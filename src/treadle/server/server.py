@@ -43,6 +43,7 @@ from treadle.support.incidents import Incident
 from treadle.transport.base import Listener, Transport
 
 if TYPE_CHECKING:
+    from treadle.engine.commands.rule_file import RuleFile
     from treadle.engine.thread import LoadedThread
     from treadle.protocol.account import AccountLoginCompletedNotification
     from treadle.server.account_logins import AccountLogins
@@ -86,6 +87,7 @@ class Server:
             skills=lambda cwd: self.skills.find(cwd),  # noqa: PLW0108 - found on first use
             find_hooks=ConfiguredHooks(self.configuration).of_thread,
             rule_folders=self._rule_folders,
+            managed_rules=self._managed_rules,
             settings_folders=(str(self.configuration.system),),
             trusted_folders=self.configuration.trusted_folders,
             opened_roots=lambda: self.configuration.opened_roots,
@@ -214,6 +216,15 @@ class Server:
             for layer in layers
             if isinstance(layer.source, ProjectConfigLayerSource) and layer.disabled_reason is None
         ]
+
+    def _managed_rules(self) -> RuleFile | None:
+        """Return the administrator's rules; if they are invalid, any command may be restricted."""
+        try:
+            return self.configuration.managed_rules()
+        except ConfigError as error:
+            from treadle.engine.commands.rule_file import RuleFile
+
+            return RuleFile(unread=f"the rules cannot be read: {error}")
 
     def unbuilt_methods(self) -> list[str]:
         """Return the protocol methods that this server does not implement yet."""

@@ -35,7 +35,7 @@ from treadle.protocol.thread import (
     ServerRequestResolvedNotification,
     ThreadStartedNotification,
 )
-from treadle.server.requests.server_requests import send_request
+from treadle.server.requests.server_requests import needs_person, send_request
 from treadle.server.subscription import Subscription
 from treadle.store.journal import Event
 from treadle.support.concurrency.workers import Workers
@@ -80,6 +80,8 @@ class ClientSession:
         self.client: InitializeParams | None = None
         self.is_experimental = False
         self.wants_legacy_approvals = False
+        # Whether the client presents requests to a person that only a person may answer.
+        self.has_person = False
         # Running commands of the client, by the ids that it chose.
         self.commands: dict[str, ClientCommand] = {}
         # Running processes of the client, by the handles that it chose.
@@ -135,6 +137,7 @@ class ClientSession:
         capabilities = params.capabilities
         if capabilities is not None:
             self.is_experimental = capabilities.experimental_api
+            self.has_person = self.is_experimental and capabilities.required_human_approval is True
             extensions = capabilities.extensions or {}
             self.wants_legacy_approvals = extensions.get("legacyApprovals") is True
             self._opted_out = frozenset(capabilities.opt_out_notification_methods or ())
@@ -197,6 +200,10 @@ class ClientSession:
         for child in self.server.threads.agents.open_threads(followed.thread):
             self.unsubscribe(child.id)
         return True
+
+    def follows(self, thread_id: str) -> bool:
+        """Return whether the client is subscribed to a thread."""
+        return thread_id in self._followed
 
     def leave(self) -> None:
         """End all subscriptions: the client has disconnected."""
@@ -262,6 +269,9 @@ class ClientSession:
         number = request.request_id
         if not request.is_open():
             return
+        if needs_person(request) and not self.has_person:
+            self._leave_to_person(thread, number)
+            return
         if number in self._open_requests:
             current = self._open_requests[number]
             if current is not None and not current.done():
@@ -274,6 +284,14 @@ class ClientSession:
         thread.server_requests.hold(number, self)
         work = self._take_answer(thread, number, answer)
         self._open_requests[number] = connection.spawn(work, f"answer to {number}")
+
+    def _leave_to_person(self, thread: LoadedThread, number: int) -> None:
+        """Leave a request to the clients with a person; if there are none, it is refused."""
+        followers = (each for each in self.server.sessions if each.follows(thread.id))
+        if not any(each.has_person for each in followers):
+            reason = "no client presents approvals to a person (requiredHumanApproval)"
+            thread.server_requests.refuse(number, reason, self.name)
+            thread.server_requests.release(number, self)
 
     async def _take_answer(
         self, thread: LoadedThread, number: int, answer: Coroutine[None, None, msgspec.Struct]

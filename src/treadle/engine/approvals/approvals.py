@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 import msgspec
 
 from treadle.engine.approvals.grants import Grants
+from treadle.engine.approvals.human import ask_person
 from treadle.engine.approvals.judgement import (
     Allowed,
     Forbidden,
@@ -156,7 +157,9 @@ class Approvals:
             judgement = NeedsApproval("hook", asked)
         # Approval of a command in the sandbox does not cover running it outside.
         is_free = request.escalated or usual.is_unrestricted
-        is_known = asked is None and self.grants.has_command(request.key_for(is_free=is_free))
+        is_personal = isinstance(judgement, NeedsApproval) and judgement.is_personal
+        may_be_known = asked is None and not is_personal
+        is_known = may_be_known and self.grants.has_command(request.key_for(is_free=is_free))
         if isinstance(judgement, Allowed | Forbidden) or is_known:
             by = "approved for the session" if is_known else judgement.by
             self._record(turn, request.call_id, display(request.argv), by, judgement)
@@ -169,7 +172,9 @@ class Approvals:
                 is_free = leaves_sandbox or usual.is_unrestricted
                 await self._review_command(turn, request, before, is_free=is_free)
             return self._permit(turn, request, usual, judgement, leaves_sandbox=leaves_sandbox)
-        if not is_known or turn.reviews_all:
+        if is_personal:
+            await ask_person(self._thread, turn, request, judgement.reason)
+        elif not is_known or turn.reviews_all:
             await self._ask_command(turn, request, rules, judgement.reason, before=before)
         if request.escalated:
             return permit_approved(self._thread, turn, request, usual)
@@ -211,7 +216,11 @@ class Approvals:
         # Approval to run in the sandbox, even with more permissions, does not cover leaving it.
         reason = None if isinstance(judgement, Allowed) else judgement.reason
         rules = self.rules(turn)
-        await self._ask_command(turn, request, rules, reason, before=before, suffix=RETRY)
+        rule = rules.check(request.argv)
+        if rule is not None and rule.decision == "prompt-user":
+            await ask_person(self._thread, turn, request, reason, suffix=RETRY)
+        else:
+            await self._ask_command(turn, request, rules, reason, before=before, suffix=RETRY)
         return permit_approved(self._thread, turn, request, self._confine(turn))
 
     async def file_change(

@@ -35,6 +35,8 @@ class NeedsApproval(Struct, frozen=True):
 
     by: str
     reason: str | None = None
+    # Only a person may approve it, and only for this one time.
+    is_personal: bool = False
 
 
 class Forbidden(Struct, frozen=True):
@@ -71,7 +73,7 @@ class Rule(Protocol):
 
     @property
     def decision(self) -> str:
-        """`allow`, `prompt` or `forbidden`."""
+        """`allow`, `prompt`, `prompt-user` or `forbidden`."""
         ...
 
     @property
@@ -171,8 +173,15 @@ def _by_rule(
         judgement = _ask_if_allowed(policy, "sandbox_approval", by, None, NEVER_ESCALATE)
         if isinstance(judgement, Forbidden):
             return judgement
-    reason = f"{shown} requires approval: {why}" if why else f"{shown} requires approval by policy"
-    return _ask_if_allowed(policy, "rules", by, reason, NEVER_BY_RULE)
+    is_personal = rule.decision == "prompt-user"
+    approval = "human approval" if is_personal else "approval"
+    reason = (
+        f"{shown} requires {approval}: {why}" if why else f"{shown} requires {approval} by policy"
+    )
+    judgement = _ask_if_allowed(policy, "rules", by, reason, NEVER_BY_RULE)
+    if isinstance(judgement, NeedsApproval):
+        return NeedsApproval(by, reason, is_personal=is_personal)
+    return judgement
 
 
 def _ask_if_allowed(

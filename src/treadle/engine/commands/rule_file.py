@@ -16,7 +16,8 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from msgspec import Struct, field
 
-Decision = Literal["allow", "prompt", "forbidden"]
+Decision = Literal["allow", "prompt", "prompt-user", "forbidden"]
+"""`prompt-user`, which only an administrator sets, requires a person each time."""
 Protocol = Literal["http", "https", "socks5_tcp", "socks5_udp"]
 
 _Value: TypeAlias = "str | int | float | bool | list[_Value] | None"
@@ -296,7 +297,7 @@ def _network_rule(arguments: _Arguments, source: str) -> NetworkRule:
 
 
 _PROTOCOLS: Final[tuple[Protocol, ...]] = get_args(Protocol)
-_DECISIONS: Final[tuple[Decision, ...]] = get_args(Decision)
+_DECISIONS: Final[tuple[Decision, ...]] = ("allow", "prompt", "forbidden")
 
 
 def _host_executable(arguments: _Arguments) -> tuple[str, frozenset[str]]:

@@ -41,7 +41,12 @@ __all__ = [
     "warm_caches",
 ]
 
-_STRICTNESS: Final[dict[Decision, int]] = {"allow": 0, "prompt": 1, "forbidden": 2}
+_STRICTNESS: Final[dict[Decision, int]] = {
+    "allow": 0,
+    "prompt": 1,
+    "prompt-user": 2,
+    "forbidden": 3,
+}
 _MAX_CACHED: Final = 64
 MAX_FILES: Final = 500
 """How many rules files a folder may have."""
@@ -85,9 +90,10 @@ class Rules:
             self._executables.update(file.executables)
 
     @classmethod
-    def load(cls, folders: Sequence[Path]) -> Self:
+    def load(cls, folders: Sequence[Path], managed: RuleFile | None = None) -> Self:
         """Read the `.rules` files of some folders; a folder may be missing."""
-        return cls([file for folder in folders for file in _read_folder(folder)])
+        files = [file for folder in folders for file in _read_folder(folder)]
+        return cls(files if managed is None else [managed, *files])
 
     def check(self, argv: Sequence[str]) -> Verdict | None:
         """The strictest verdict about a command, which is allowed only if each of its parts is.
@@ -208,15 +214,16 @@ class RulesCache:
     def __init__(self) -> None:
         self._read: dict[tuple[Path, ...], tuple[object, Rules]] = {}
 
-    def load(self, folders: Sequence[Path]) -> Rules:
-        """The current rules of some folders."""
+    def load(self, folders: Sequence[Path], managed: RuleFile | None = None) -> Rules:
+        """The current rules of some folders, and those of the administrator."""
         key = tuple(folders)
         listed = [_paths(folder) for folder in folders]
-        stamp = [([_stamp(path) for path in paths], is_whole) for paths, is_whole in listed]
+        files = [([_stamp(path) for path in paths], is_whole) for paths, is_whole in listed]
+        stamp = (files, managed)
         known = self._read.get(key)
         if known is not None and known[0] == stamp:
             return known[1]
-        rules = Rules.load(folders)
+        rules = Rules.load(folders, managed)
         if len(self._read) >= _MAX_CACHED:
             self._read.clear()
         self._read[key] = (stamp, rules)

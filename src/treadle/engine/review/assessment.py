@@ -81,6 +81,8 @@ def _command(thread: LoadedThread, turn: ActiveTurn, request: CommandRequest) ->
         rule=approvals.rules(turn).check(request.argv),
         wants_more=request.escalated or wider != usual,
     )
+    if isinstance(judgement, NeedsApproval) and judgement.is_personal:
+        raise InvalidInput("threadId", "managed command policy requires human approval")
     is_free = request.escalated or usual.is_unrestricted
     is_known = approvals.grants.has_command(request.key_for(is_free=is_free))
     if is_known or not isinstance(judgement, NeedsApproval):

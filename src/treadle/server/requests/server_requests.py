@@ -31,7 +31,7 @@ def send_request(
     Raises:
         ConnectionLost: the client closed the connection.
     """
-    if client.wants_legacy_approvals:
+    if client.wants_legacy_approvals and not needs_person(request):
         from treadle.server.requests.legacy_requests import send_legacy
 
         legacy = send_legacy(connection, thread, request)
@@ -39,6 +39,11 @@ def send_request(
             return legacy
     params = request.params if client.is_experimental else without_experimental(request.params)
     return connection.begin_request(SERVER_REQUESTS[request.method], params, id_=request.request_id)
+
+
+def needs_person(request: OpenedRequest) -> bool:
+    """Return whether only a person may answer a request."""
+    return getattr(request.params, "kind", None) == "humanCommand"
 
 
 def without_experimental(params: msgspec.Struct) -> msgspec.Struct:
