@@ -9,7 +9,7 @@ from typing import Final
 from treadle.config.hooks.parse import Path
 
 # The text is valid JSON, so the rest of it is punctuation that has no effect on the place.
-_TOKEN: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|[\[\]{},:]|[^\s\[\]{},:"]++')
+_TOKEN: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{},:]|[^\s\[\]{},:"]++')
 
 
 def line_of(text: str, path: Path) -> int:

@@ -153,8 +153,7 @@ class Approvals:
             wants_more=request.escalated or wider != usual,
         )
         asked = self.hooks.asked.get(request.call_id)
-        if asked is not None and isinstance(judgement, Allowed):
-            judgement = NeedsApproval("hook", asked)
+        judgement = _as_hooks_ask(judgement, asked)
         # Approval of a command in the sandbox does not cover running it outside.
         is_free = request.escalated or usual.is_unrestricted
         is_personal = isinstance(judgement, NeedsApproval) and judgement.is_personal
@@ -248,8 +247,7 @@ class Approvals:
             is_inside=all(bounds.may_write(path) for path in paths),
         )
         asked = self.hooks.asked.get(call_id)
-        if asked is not None and isinstance(judgement, Allowed):
-            judgement = NeedsApproval("hook", asked)
+        judgement = _as_hooks_ask(judgement, asked)
         is_known = asked is None and self.grants.has_files(paths)
         if isinstance(judgement, Allowed | Forbidden) or is_known:
             by = "approved for the session" if is_known else judgement.by
@@ -500,3 +498,10 @@ class Approvals:
         """Record a decision that was made without a request."""
         decision = "forbidden" if isinstance(judgement, Forbidden) else "allowed"
         self._thread.log.record(Decided(call_id, turn.id, action, decision, by, turn.clock()))
+
+
+def _as_hooks_ask(judgement: Judgement, asked: str | None) -> Judgement:
+    """Require approval where a hook does, with its reason."""
+    if asked is not None and isinstance(judgement, Allowed):
+        return NeedsApproval("hook", asked)
+    return judgement
