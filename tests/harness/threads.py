@@ -285,9 +285,11 @@ async def staged(home: Path) -> AsyncIterator[Stage]:
 
 
 @asynccontextmanager
-async def spawned(command: Sequence[str], home: Path) -> AsyncIterator[Client]:
+async def spawned(
+    command: Sequence[str], home: Path, *, cwd: Path | None = None
+) -> AsyncIterator[Client]:
     """A client of a server in its own process, isolated from this machine's user."""
-    transport = spawn(command, cwd=home, env=environment(home))
+    transport = spawn(command, cwd=cwd or home, env=environment(home))
     try:
         async with asyncio.timeout(SECONDS):
             client = Client(Peer(transport))

@@ -35,6 +35,7 @@ from treadle.protocol.config import (
 )
 from treadle.protocol.error import ConfigWarningNotification
 from treadle.protocol.requirements import ConfigRequirements
+from treadle.support.files.working_folder import absolute, working_folder
 
 if TYPE_CHECKING:
     from treadle.engine.commands.rule_file import RuleFile
@@ -75,7 +76,7 @@ class Configuration:
         self.system = system
         self.environ = environ
         self.credentials = credentials or CredentialStore(home, environ, self.account_settings)
-        flags = absolute_paths(nest(overrides.values), Path.cwd())
+        flags = absolute_paths(nest(overrides.values), Path(working_folder()))
         self._flags = [Layer(SessionFlagsConfigLayerSource(), flags)] if flags else []
         self._switched: dict[str, bool] = {}
         self._tables: dict[Path, tuple[Stamp, Table | ConfigError]] = {}
@@ -101,7 +102,7 @@ class Configuration:
             message = f"cwd {cwd!r} is not a path"
             raise ConfigError(message, key="cwd")
         # Not resolved: a project is trusted, and shown to clients, by the name the user typed.
-        folder = None if cwd is None else Path(os.path.abspath(cwd))  # noqa: PTH100
+        folder = None if cwd is None else Path(os.path.normpath(absolute(cwd)))
         base = [*self._base()]
         overrides = self._request_layers(request)
         managed = self._managed()
@@ -248,7 +249,7 @@ class Configuration:
         values = {key: value for key, value in (request or {}).items() if value is not None}
         if not values:
             return []
-        table = absolute_paths(nest(values), Path.cwd())
+        table = absolute_paths(nest(values), Path(working_folder()))
         refuse_disallowed(self.requirements(), table)
         return [Layer(SessionFlagsConfigLayerSource(), table)]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
@@ -39,6 +38,7 @@ from treadle.server.query_limits import check_texts
 from treadle.server.settings_reload import differing
 from treadle.store.records import TurnContext
 from treadle.store.stored_thread import StoredThread
+from treadle.support.files.working_folder import absolute
 
 ThreadParams: TypeAlias = ThreadStartParams | ThreadResumeParams | ThreadForkParams
 
@@ -109,7 +109,7 @@ def working_folder(cwd: str | None) -> str:
 
 
 def _absolute(cwd: str) -> str:
-    return os.path.normpath(Path.cwd() / cwd)
+    return os.path.normpath(absolute(cwd))
 
 
 def check_turn(

@@ -23,6 +23,7 @@ from treadle.protocol import notifications as n
 from treadle.protocol.base import JsonValue
 from treadle.protocol.mcp import McpServerStatusUpdatedNotification
 from treadle.support.concurrency.tasks import BackgroundTasks
+from treadle.support.files.working_folder import working_folder
 
 if TYPE_CHECKING:
     from treadle.engine.conversation.model_context import ModelContext
@@ -243,7 +244,7 @@ class McpServers:
     def _context(self, name: str, table: JsonValue) -> ServerContext:
         thread = self._thread
         return ServerContext(
-            cwd=thread.settings.cwd if thread is not None else str(Path.cwd()),
+            cwd=thread.settings.cwd if thread is not None else working_folder(),
             environ=self._environ(),
             tasks=self._tasks,
             sandbox=self._sandbox,

@@ -16,6 +16,7 @@ from treadle.server.file_search.ignore_rules import MAX_BYTES, IgnoreRules
 from treadle.server.file_search.text import without_accents, without_case
 from treadle.support.concurrency.threads import give_way
 from treadle.support.files.reading import read_file
+from treadle.support.files.working_folder import absolute
 
 MAX_EXAMINED: Final = 1_000_000
 """Maximum number of files and folders that a search looks at, ignored ones included."""
@@ -116,8 +117,7 @@ class Walk:
         self._examined = 0
         self._seconds = 0.0
         # The folder of each root, and how the client wrote it.
-        here = Path.cwd()
-        self._roots = {os.path.normpath(here / root): root for root in roots if root}
+        self._roots = {os.path.normpath(absolute(root)): root for root in roots if root}
         self._excludes = IgnoreRules("")
 
     def run(self) -> None:

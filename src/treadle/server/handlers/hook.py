@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from treadle.config.file import ConfigError
 from treadle.connection.context import Context
 from treadle.connection.router import Router
@@ -13,6 +11,7 @@ from treadle.protocol.hook import HookErrorInfo, HooksListEntry, HooksListParams
 from treadle.server.folders import check_folders
 from treadle.server.session import ClientSession
 from treadle.server.sources.hooks import ConfiguredHooks
+from treadle.support.files.working_folder import working_folder
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
@@ -21,7 +20,7 @@ router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 async def hooks_list(ctx: Context[ClientSession], params: HooksListParams) -> HooksListResponse:
     """List the hooks of some folders, or of a loaded thread."""
     server = ctx.session.server
-    places = [(folder, None) for folder in params.cwds or [str(Path.cwd())]]
+    places = [(folder, None) for folder in params.cwds or [working_folder()]]
     if params.thread_id is not None:
         if params.cwds:
             raise InvalidInput("threadId", "threadId cannot be combined with cwds")

@@ -27,6 +27,7 @@ from treadle.server.folders import MAX_FOLDERS, check_folders
 from treadle.server.handlers.config_write import answering_faults
 from treadle.server.session import ClientSession
 from treadle.server.sources.skills import switch_skill
+from treadle.support.files.working_folder import working_folder
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
@@ -40,7 +41,7 @@ async def skills_list(ctx: Context[ClientSession], params: SkillsListParams) -> 
     skills, workers = ctx.session.server.skills, ctx.session.file_workers
     check_folders(params.cwds)
     extra = _extra_roots(params)
-    cwds = params.cwds or [str(Path.cwd())]
+    cwds = params.cwds or [working_folder()]
     for at, cwd in enumerate(cwds):
         if "\0" in cwd:
             raise InvalidInput(f"cwds[{at}]", f"cwd {cwd!r} is not a path")

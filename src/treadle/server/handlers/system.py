@@ -72,6 +72,7 @@ from treadle.protocol.user_verification import (
     UserVerificationVerifyResponse,
 )
 from treadle.server.session import ClientSession
+from treadle.support.files.working_folder import working_folder
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
@@ -98,7 +99,7 @@ def environment_info(
         raise InvalidInput("environmentId", message)
     shell = user_shell()
     return EnvironmentInfoResponse(
-        EnvironmentShellInfo(Path(shell).name, shell), cwd=Path.cwd().as_uri()
+        EnvironmentShellInfo(Path(shell).name, shell), cwd=Path(working_folder()).as_uri()
     )
 
 

@@ -11,6 +11,7 @@ from treadle.config.file import ConfigError
 from treadle.config.settings import Table
 from treadle.engine.project.skills import Disabled, SkillRoot, Skills, find_skills, skill_roots
 from treadle.protocol.base import JsonValue
+from treadle.support.files.working_folder import absolute
 
 MAX_FOLDERS_WITH_ROOTS: Final = 100
 
@@ -40,7 +41,7 @@ class ConfiguredSkills:
         """Return the folders that are searched for the skills of a working directory."""
         home = self._configuration.environ.get("HOME")
         return skill_roots(
-            Path.cwd() / cwd,
+            Path(absolute(cwd)),
             home=self._configuration.home,
             user_home=Path(home) if home else None,
             extra=(*self._extra, *self._by_folder.get(cwd, ())),

@@ -1,13 +1,15 @@
 """Follows links as far as the kernel does, whatever a workspace contains."""
 
 # Paths are strings here, as in the calls of the system.
-# ruff: noqa: PTH109, PTH115, PTH118, PTH120
+# ruff: noqa: PTH115, PTH118, PTH120
 
 from __future__ import annotations
 
 import os
 import re
 from typing import Final, NamedTuple
+
+from treadle.support.files.working_folder import absolute
 
 # The kernel's limit.
 _LINKS: Final = 40
@@ -31,7 +33,7 @@ def follow(path: str) -> Way:
     A check of the links is only of use together with the place that just these links lead to.
     """
     found: list[str] = []
-    place, ahead = "/", os.path.join(os.getcwd(), path).split("/")[::-1]
+    place, ahead = "/", absolute(path).split("/")[::-1]
     steps = 0
     while ahead:
         name = ahead.pop()
