@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from treadle.sandbox.reading import read_for_model
+from treadle.support.files.kinds import exists, is_file
 from treadle.support.files.reading import read_file
 
 MAX_BYTES: Final = 32 * 1024
@@ -65,7 +66,7 @@ def is_repository(folder: Path) -> bool:
     while a command runs, so that the command cannot create a repository.
     """
     git = folder / ".git"
-    return git.is_file() or (git / "HEAD").exists()
+    return is_file(git) or exists(git / "HEAD")
 
 
 def _files(cwd: Path, home: Path | None, names: Sequence[str]) -> Iterator[Path]:
@@ -74,6 +75,6 @@ def _files(cwd: Path, home: Path | None, names: Sequence[str]) -> Iterator[Path]
     if root is not None:
         folders = [f for f in (*reversed(cwd.parents), cwd) if f == root or root in f.parents]
     for folder in ([home] if home is not None else []) + folders:
-        first = next((folder / name for name in names if (folder / name).is_file()), None)
+        first = next((folder / name for name in names if is_file(folder / name)), None)
         if first is not None:
             yield first

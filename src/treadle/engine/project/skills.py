@@ -18,6 +18,7 @@ from msgspec import UNSET
 from treadle.engine.project.docs import repository_root
 from treadle.protocol.skill import SkillErrorInfo, SkillMetadata, SkillScope
 from treadle.sandbox.reading import read_for_model
+from treadle.support.files.kinds import exists, is_folder
 
 NAME: Final = "SKILL.md"
 MAX_DEPTH: Final = 6
@@ -189,7 +190,7 @@ def _files(root: Path, left: _Left) -> Iterator[Path]:
     """Every SKILL.md below a folder, by its real path."""
     for folder in _search(root, left):
         path = folder / NAME
-        if path.exists():
+        if exists(path):
             yield path.resolve()
 
 
@@ -199,7 +200,7 @@ def skill_folders(root: Path) -> Iterator[Path]:
 
 
 def _search(root: Path, scope: _Left) -> Iterator[Path]:
-    if not root.is_dir():
+    if not is_folder(root):
         return
     seen: set[str] = set()
     left = min(MAX_ENTRIES, scope.entries)

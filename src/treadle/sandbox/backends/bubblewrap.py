@@ -29,6 +29,7 @@ from treadle.sandbox.paths import (
 )
 from treadle.sandbox.policy import PLATFORM_FOLDERS, Confinement
 from treadle.support.code_guard import read_code
+from treadle.support.files.kinds import is_empty_folder
 
 FILTER_FD, PROXY_FD = 3, 4
 # Gives the terminal to the command rather than to bubblewrap: Ctrl-C reaches only the command.
@@ -311,9 +312,7 @@ def _may_vanish(path: str, held: list[Placeholder]) -> bool:
     """
     if any(placeholder.path == path for placeholder in held):
         return False
-    with contextlib.suppress(OSError):
-        return not Path(path).is_symlink() and next(Path(path).iterdir(), None) is None
-    return False
+    return not os.path.islink(path) and is_empty_folder(path)  # noqa: PTH114 - never fails
 
 
 def _is_there(path: str, held: list[Placeholder]) -> bool:

@@ -9,7 +9,6 @@ but nothing new can be created beside them. This always applies to what a policy
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import stat
@@ -21,6 +20,7 @@ from typing import Final
 from treadle.sandbox.backends.seccomp import ATTRIBUTES, IPC, MODES, program
 from treadle.sandbox.paths import is_out_of_reach, is_within, open_place, real
 from treadle.sandbox.policy import PLATFORM_FOLDERS, Confinement
+from treadle.support.files.kinds import is_empty_folder
 
 _CREATE_RULESET, _ADD_RULE = 444, 445
 _VERSION_FLAG, _RULE_PATH_BENEATH = 1, 1
@@ -149,15 +149,11 @@ def _rules(confinement: Confinement, handled: int, *, protects: bool) -> Iterato
 
 
 def _needs_closing(path: str) -> bool:
-    """Return whether there is something that a command could damage."""
-    return os.path.lexists(path) and not _is_empty(path) and not is_out_of_reach(path)
+    """Return whether there is something that a command could damage.
 
-
-def _is_empty(path: str) -> bool:
-    """Return whether it is an empty folder, or missing: then it could just as well be created."""
-    with contextlib.suppress(OSError), os.scandir(path) as entries:
-        return next(entries, None) is None
-    return False
+    An empty folder could just as well be created where none is.
+    """
+    return os.path.lexists(path) and not is_empty_folder(path) and not is_out_of_reach(path)
 
 
 def _without(folder: str, closed: list[str]) -> Iterator[str]:

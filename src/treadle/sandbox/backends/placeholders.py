@@ -14,6 +14,8 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from treadle.support.files.kinds import is_empty_folder
+
 # No empty folder has this mode by chance: sticky, and not even its owner may write.
 _MODE: Final = 0o1555
 _ATTEMPTS: Final = 8
@@ -82,7 +84,7 @@ def is_placeholder(path: str) -> bool:
     place = Path(path)
     with contextlib.suppress(OSError):
         is_marked = stat.S_IMODE(place.lstat().st_mode) == _MODE
-        return is_marked and place.is_dir() and next(place.iterdir(), None) is None
+        return is_marked and is_empty_folder(place)
     return False
 
 

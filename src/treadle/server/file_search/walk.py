@@ -15,6 +15,7 @@ from treadle.server.file_search.found import Found, Share
 from treadle.server.file_search.ignore_rules import MAX_BYTES, IgnoreRules
 from treadle.server.file_search.text import without_accents, without_case
 from treadle.support.concurrency.threads import give_way
+from treadle.support.files.kinds import exists
 from treadle.support.files.reading import read_file
 from treadle.support.files.working_folder import absolute
 
@@ -183,7 +184,7 @@ class Walk:
         """Return what the folders above a root say about it."""
         scope = None
         for folder in reversed(Path(place).parents):
-            names = {name for name in _SPECIAL if (folder / name).exists()}
+            names = {name for name in _SPECIAL if exists(folder / name)}
             scope = self._scope(str(folder), names, scope)
         return scope
 
@@ -216,7 +217,7 @@ def _special(folder: str, listing: Sequence[os.DirEntry[str]]) -> set[str]:
     """Return which files of patterns and repositories a folder has."""
     if len(listing) < MAX_LISTED:
         return {entry.name for entry in listing} & _SPECIAL
-    return {name for name in _SPECIAL if Path(folder, name).exists()}
+    return {name for name in _SPECIAL if exists(Path(folder, name))}
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool | None:

@@ -11,6 +11,7 @@ from treadle.config.file import ConfigError
 from treadle.config.settings import Table
 from treadle.engine.project.skills import Disabled, SkillRoot, Skills, find_skills, skill_roots
 from treadle.protocol.base import JsonValue
+from treadle.support.files.kinds import is_folder
 from treadle.support.files.working_folder import absolute
 
 MAX_FOLDERS_WITH_ROOTS: Final = 100
@@ -50,7 +51,7 @@ class ConfiguredSkills:
     def find(self, cwd: str) -> Skills:
         """Return the skills that are visible from a folder, as they are on disk now."""
         roots = self.roots(cwd)
-        if not any(root.folder.is_dir() for root in roots):
+        if not any(is_folder(root.folder) for root in roots):
             return Skills([], [])  # the usual case, checked on every turn
         return find_skills(roots, _disabled(self._configuration, cwd))
 
