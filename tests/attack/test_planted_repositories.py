@@ -11,6 +11,7 @@ import pytest
 from tests.attack.test_planted_settings import NO_TEMPORARY_FOLDERS, program, rule
 from tests.harness.commands import Bench, bench, commands
 from tests.harness.questions import answer, question
+from tests.harness.repositories import repository
 from tests.sandbox.commands import names
 from treadle.protocol.base import JsonValue
 
@@ -98,6 +99,90 @@ async def test_rule_for_git_starts_no_planted_program_outside(
         vendor = plant(bench_, folder, outside)
         await bench_.call("exec_command", {"cmd": script, "workdir": str(vendor)})
     assert names(outside) == []
+
+
+async def use(bench_: Bench, home: Path, folder: Path, *, is_ruled: bool) -> None:
+    """Run git outside the sandbox, as the user would allow it."""
+    if is_ruled:
+        rule(home, "git")
+        await bench_.call("exec_command", {"cmd": "git status", "workdir": str(folder)})
+    else:
+        await approve(bench_, "git status", folder)
+
+
+def trap(file: str, outside: Path) -> str:
+    """Return a script that writes a hook, which git runs when it refreshes its index."""
+    hook = f"#!/bin/sh\\ntouch {outside}/planted\\n"
+    return f"printf '{hook}' > {file}; chmod +x {file}; touch -ct 200101010000 a.txt mine/a.txt"
+
+
+def monitor(outside: Path) -> str:
+    """Return the options of `git config` for a setting that starts a program."""
+    return f"core.fsmonitor 'touch {outside}/planted; false'"
+
+
+def elsewhere(place: str, parent: Path, ws: Path) -> Path:
+    """Make a repository of the user that commands of the workspace can write; return its folder."""
+    folder = parent / "mine"
+    if place == "nested":
+        return repository(ws / "mine")
+    if place == "worktree":
+        git(repository(ws / "mine"), "worktree", "add", "-q", str(folder))
+    else:
+        folder.mkdir()
+        git(folder, "init", "-q", "--separate-git-dir", str(ws / "apart"))
+    return folder
+
+
+@pytest.mark.parametrize("is_ruled", [False, True])
+@pytest.mark.parametrize("place", ["nested", "worktree", "separate"])
+async def test_repository_that_another_thread_could_write_starts_nothing_outside(
+    home: Path, outside: Path, place: str, is_ruled: bool
+) -> None:
+    """Its folder is open to the earlier thread, which works above it, and closed to the later."""
+    scripts = {
+        "nested": trap("mine/.git/hooks/post-index-change", outside),
+        "worktree": f"git -C mine config {monitor(outside)}",
+        "separate": f"git config -f apart/config {monitor(outside)}",
+    }
+    async with bench(home, NO_TEMPORARY_FOLDERS, **WRITES) as bench_:
+        folder = elsewhere(place, home.parent, bench_.stage.workspace)
+        await bench_.call("exec_command", {"cmd": scripts[place]})
+        bench_.thread_id = await bench_.client.start(cwd=str(folder), **WRITES)
+        await use(bench_, home, folder, is_ruled=is_ruled)
+        assert "On branch" in bench_.output()
+        assert names(outside) == []
+        git(folder, "status")
+    assert names(outside) == ["planted"], "the trap does not work"
+
+
+@pytest.mark.parametrize("is_ruled", [False, True])
+@pytest.mark.parametrize("way", ["hooks", "include", "submodule"])
+async def test_settings_of_the_user_that_lead_into_the_workspace_start_nothing_outside(
+    home: Path, outside: Path, way: str, is_ruled: bool
+) -> None:
+    """Hooks in the workspace are usual, and each submodule is a repository with settings."""
+    scripts = {
+        "hooks": trap("hooks/post-index-change", outside),
+        "include": f"git config -f shared {monitor(outside)}",
+        "submodule": f"cd sub && git init -q && git config {monitor(outside)} && "
+        "git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x",
+    }
+    async with bench(home, NO_TEMPORARY_FOLDERS, **WRITES) as bench_:
+        ws = repository(bench_.stage.workspace)
+        if way == "submodule":
+            link = f"160000,{git(ws, 'rev-parse', 'HEAD').strip()},sub"
+            git(ws, "update-index", "--add", "--cacheinfo", link)
+        (ws / "hooks").mkdir()
+        (ws / "sub").mkdir()
+        git(ws, "config", *{"hooks": ("core.hooksPath", "hooks")}.get(way, ("a.b", "c")))
+        git(ws, "config", *{"include": ("include.path", "../shared")}.get(way, ("a.b", "c")))
+        await bench_.call("exec_command", {"cmd": scripts[way]})
+        await use(bench_, home, ws, is_ruled=is_ruled)
+        assert "On branch" in bench_.output()
+        assert names(outside) == []
+        git(ws, "status")
+    assert names(outside) == ["planted"], "the trap does not work"
 
 
 async def test_other_approved_git_refuses_a_bare_repository(home: Path, outside: Path) -> None:

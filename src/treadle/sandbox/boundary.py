@@ -110,10 +110,11 @@ class Boundary:
             found = find_program(name, cwd="/", path=trusted) if trusted else None
         return found is not None and self._is_safe(found, confinement)
 
-    def is_protected(self, path: str, confinement: Confinement, *, top: str) -> bool:
-        """Return whether no command can have created, changed or redirected a path below `top`.
+    def is_protected(self, path: str, confinement: Confinement, *, top: str | None) -> bool:
+        """Return whether no command can have created, changed or redirected a path.
 
-        `top` itself may be writable: names such as `.git` directly in it are not.
+        `top` is the folder that contains it in `.git`, if one does: `top` itself may be writable,
+        names such as `.git` directly in it are not.
         """
         return self._is_safe(path, confinement, above=top)
 

@@ -170,7 +170,9 @@ class Approvals:
             if turn.reviews_all:
                 is_free = leaves_sandbox or usual.is_unrestricted
                 await self._review_command(turn, request, before, is_free=is_free)
-            return self._permit(turn, request, usual, judgement, leaves_sandbox=leaves_sandbox)
+            return await self._permit(
+                turn, request, usual, judgement, leaves_sandbox=leaves_sandbox
+            )
         if is_personal:
             await ask_person(self._thread, turn, request, judgement.reason)
         elif not is_known or turn.reviews_all:
@@ -179,7 +181,7 @@ class Approvals:
             return permit_approved(self._thread, turn, request, usual)
         return Permission(wider, was_asked=True)
 
-    def _permit(
+    async def _permit(
         self,
         turn: ActiveTurn,
         request: CommandRequest,
@@ -190,7 +192,7 @@ class Approvals:
     ) -> Permission:
         """Permit a command for which no approval was requested."""
         if leaves_sandbox:
-            return permit_by_rule(self._thread, turn, request, usual)
+            return await permit_by_rule(self._thread, turn, request, usual)
         if judgement.by_text:
             return permit_reading(self._thread, turn, request, usual)
         return Permission(usual, was_asked=False)

@@ -25,7 +25,7 @@ GIT_SECONDS: Final = 10.0
 MAX_ANSWER: Final = 64 * 1024
 """The maximum size of a short output; commit ids and counts are far shorter."""
 # No GIT_* variables: they could select another repository.
-_KEPT: Final = ("HOME", "TMPDIR")
+_KEPT: Final = ("HOME", "TMPDIR", "XDG_CONFIG_HOME")
 _SYSTEM: Final = ("/usr/bin", "/bin", "/usr/local/bin", "/opt/homebrew/bin")
 _FIXED: Final = {
     "LC_ALL": "C",
@@ -50,6 +50,10 @@ class ConfinedGit:
         self._sandbox = sandbox
         self._boundary = boundary
         self._limits = limits
+
+    def in_folder(self, cwd: str) -> ConfinedGit:
+        """Return git in another folder."""
+        return ConfinedGit(self._sandbox, self._boundary, cwd, self._limits)
 
     async def ask(self, *arguments: str) -> str | None:
         """Return the output of git as one text; `None` if it fails.

@@ -7,21 +7,25 @@ The settings of a repository name programs that git starts (`core.fsmonitor`). A
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from treadle.sandbox.paths import real
+from treadle.sandbox.paths import parents, real
 from treadle.shell.scripts import program_name
-from treadle.support.files.reading import read_regular
 
 if TYPE_CHECKING:
+    from treadle.engine.project.confined_git import ConfinedGit
     from treadle.sandbox.boundary import Boundary
     from treadle.sandbox.policy import Confinement
 
 _ELSEWHERE: Final = ("-C", "--git-dir", "--work-tree", "--exec-path", "--bare")
 """Options before the sub-command of git that select another repository."""
-_MAX_FILE: Final = 4096
+_LINK: Final = b"160000 "
+"""The mode of a repository in the index of another one."""
+_MOST_BYTES: Final = 16 * 1024 * 1024
+_MOST_REPOSITORIES: Final = 16
+_MAX_DIGITS: Final = 6
 
 
 def uses_git(commands: Sequence[Sequence[str]]) -> bool:
@@ -39,32 +43,109 @@ def stays_in_folder(command: Sequence[str]) -> bool:
     return True
 
 
-def is_planted(boundary: Boundary, confinement: Confinement, cwd: str) -> bool:
-    """Whether a command may have written the settings of the repository of a folder.
+async def is_planted(git: ConfinedGit, boundary: Boundary, confinement: Confinement) -> bool:
+    """Whether a command may have written what git runs in the repository of a folder.
+
+    That is what its settings and the files that they include say, its hooks, and the repositories
+    inside it, which git enters. Git itself lists all of these; if it cannot, they count as planted.
 
     This ignores bare repositories, which `without_bare_repositories` makes git refuse.
     """
-    folder = Path(real(cwd))
-    for place in (folder, *folder.parents):
-        entry = place / ".git"
-        if os.path.lexists(entry):
-            return not all(
-                boundary.is_protected(str(path), confinement, top=str(place))
-                for path in _settings_of(entry)
-            )
-    return False
+    from treadle.engine.project.confined_git import GitUnavailable
+
+    try:
+        return await _Search(git, boundary, confinement).finds_planted(git.cwd)
+    except (GitUnavailable, OSError, TimeoutError):
+        return True
 
 
-def may_become_planted(boundary: Boundary, confinement: Confinement, cwd: str) -> bool:
-    """Whether a command can determine the repository of a folder, now or before git starts."""
-    folder = Path(real(cwd))
-    for place in (folder, *folder.parents):
-        entry = place / ".git"
-        if not boundary.is_protected(str(entry), confinement, top=str(place)):
+class _Search:
+    """The search for what a command may have written, in a repository and those inside it."""
+
+    def __init__(self, git: ConfinedGit, boundary: Boundary, confinement: Confinement) -> None:
+        self._git = git
+        self._boundary = boundary
+        self._confinement = confinement
+        self._left = _MOST_REPOSITORIES
+
+    async def finds_planted(self, cwd: str) -> bool:
+        top = _repository_of(cwd)
+        if top is None:
+            return False
+        return not self._is_own(_entry(top)) or await self._has_planted(top)
+
+    async def _has_planted(self, top: str) -> bool:
+        """Whether something was planted in a repository, whose `.git` was not."""
+        self._left -= 1
+        if self._left < 0:
             return True
-        if os.path.lexists(entry):
-            return is_planted(boundary, confinement, cwd)
-    return False
+        git = self._git.in_folder(top)
+        listing = ("config", "--list", "--show-origin", "--name-only", "-z")
+        settings = await git.read(*listing, limit=_MOST_BYTES)
+        hooks = await git.ask("rev-parse", "--git-path", "hooks")
+        entries = await git.read("ls-files", "--stage", "-z", limit=_MOST_BYTES)
+        if settings is None or hooks is None or entries is None:
+            return True
+        if max(len(settings), len(entries)) >= _MOST_BYTES:
+            return True
+        places = [os.path.join(top, name) for name in (*_origins(settings), hooks)]  # noqa: PTH118
+        if not all(map(self._is_own, [*places, *_listed(places[-1])])):
+            return True
+        # Git enters these to learn their state, and runs what their settings name.
+        inner = [str(Path(top, link)) for link in _links(entries)]
+        for folder in filter(_is_repository, inner):
+            if await self.finds_planted(folder):
+                return True
+        return False
+
+    def _is_own(self, path: str) -> bool:
+        """Whether no command can have written a file or folder; a missing one has no effect."""
+        if not os.path.lexists(path):
+            return True
+        above, has_entry, _ = path.partition("/.git/")
+        if not has_entry:
+            above = path.removesuffix("/.git")
+        # Entries directly in a writable folder are not writable if they are named `.git`.
+        top = above if above != path else None
+        return self._boundary.is_protected(path, self._confinement, top=top)
+
+
+def _repository_of(cwd: str) -> str | None:
+    """Return the folder with the repository that contains a folder."""
+    folder = real(cwd)
+    return next(filter(_is_repository, (folder, *parents(folder))), None)
+
+
+def _is_repository(folder: str) -> bool:
+    return os.path.lexists(_entry(folder))
+
+
+def _entry(folder: str) -> str:
+    return f"{folder.rstrip('/')}/.git"
+
+
+def _origins(listing: bytes) -> Iterator[str]:
+    """Yield the files of a listing of settings, each once: they alternate with the names."""
+    parts = listing.split(b"\0")[::2]
+    for part in dict.fromkeys(parts):
+        if part.startswith(b"file:"):
+            yield os.fsdecode(part.removeprefix(b"file:"))
+
+
+def _listed(folder: str) -> list[str]:
+    """Return the hooks in a folder, which may be missing."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.path for entry in entries]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _links(entries: bytes) -> Iterator[str]:
+    """Yield the paths in an index that are repositories."""
+    for entry in entries.split(b"\0"):
+        if entry.startswith(_LINK):
+            yield os.fsdecode(entry.partition(b"\t")[2])
 
 
 def without_bare_repositories(env: Mapping[str, str]) -> dict[str, str]:
@@ -79,31 +160,3 @@ def without_bare_repositories(env: Mapping[str, str]) -> dict[str, str]:
         f"GIT_CONFIG_KEY_{at}": "safe.bareRepository",
         f"GIT_CONFIG_VALUE_{at}": "explicit",
     }
-
-
-_MAX_DIGITS: Final = 6
-
-
-def _settings_of(entry: Path) -> list[Path]:
-    """The files that decide about the settings of a repository, from its `.git`."""
-    if entry.is_dir():
-        return [entry, entry / "config", *_common(entry)]
-    # A worktree or a submodule: the file names the folder.
-    named = _first_line(entry).removeprefix("gitdir:").strip()
-    target = entry.parent / named
-    return [entry, target / "config", target / "commondir", *_common(target)]
-
-
-def _common(folder: Path) -> list[Path]:
-    """The settings that a worktree shares with its repository."""
-    place = folder / "commondir"
-    return [place, folder / _first_line(place) / "config"] if os.path.lexists(place) else []
-
-
-def _first_line(path: Path) -> str:
-    try:
-        # A command can put a pipe there, and opening one would wait for its other end.
-        text = read_regular(path, _MAX_FILE)
-    except OSError:
-        return ""
-    return text.decode("utf-8", "replace").partition("\n")[0].strip()

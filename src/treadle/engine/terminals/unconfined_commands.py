@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 from treadle.engine.approvals.permission import CommandRequest, Permission
 from treadle.engine.terminals.git_repository import (
     is_planted,
-    may_become_planted,
     stays_in_folder,
     uses_git,
     without_bare_repositories,
@@ -22,6 +21,7 @@ from treadle.shell.safe import is_known_safe, programs_of
 from treadle.shell.scripts import commands_of, script_of
 
 if TYPE_CHECKING:
+    from treadle.engine.project.confined_git import ConfinedGit
     from treadle.engine.state import ThreadState
     from treadle.engine.turn import ActiveTurn
 
@@ -38,7 +38,7 @@ _NOWHERE: Final = os.devnull
 """A `PATH` without programs; an empty one would mean the working folder."""
 
 
-def permit_by_rule(
+async def permit_by_rule(
     thread: ThreadState, turn: ActiveTurn, request: CommandRequest, usual: Confinement
 ) -> Permission:
     """Permit a command that a rule allows: outside the sandbox, if its programs are trusted.
@@ -71,7 +71,7 @@ def permit_by_rule(
     if uses_git(commands) and (
         cwd is None
         or not all(map(stays_in_folder, commands))
-        or is_planted(thread.services.boundary, usual, cwd)
+        or await is_planted(_confined_git(thread, turn, cwd), thread.services.boundary, usual)
     ):
         return Permission(usual, was_asked=False)
     return Permission(
@@ -88,16 +88,15 @@ def permit_approved(
     """Permit an approved command to run outside the sandbox.
 
     A command that only reads may have been approved by its text alone, perhaps by a program. Its
-    names must not resolve to a program that another command has planted, and git must not read
-    settings that one has planted: where it can have done so, git reads in the sandbox.
+    names must not resolve to a program that another command has planted. Git that only reads stays
+    in the sandbox: there are too many files that say what it runs, in the repository, those inside
+    it and wherever the settings lead.
     """
     if usual.is_unrestricted:
         return Permission(UNRESTRICTED, was_asked=True)
     environ, search_paths = _environ(thread, turn), None
     if is_known_safe(request.argv):
-        boundary = thread.services.boundary
-        is_git = not is_known_safe(request.argv, trusts_repository=False)
-        if is_git and may_become_planted(boundary, usual, request.cwd):
+        if not is_known_safe(request.argv, trusts_repository=False):
             return Permission(usual, was_asked=True)
         names = programs_of(request.argv)
         search_paths = _trusted_search_paths(thread, environ, usual, names)
@@ -120,6 +119,13 @@ def permit_reading(
     names = programs_of(request.argv)
     search_paths = _trusted_search_paths(thread, environ, bounds, names, otherwise=os.defpath)
     return Permission(usual, was_asked=False, search_paths=search_paths)
+
+
+def _confined_git(thread: ThreadState, turn: ActiveTurn, cwd: str) -> ConfinedGit:
+    from treadle.engine.project.confined_git import ConfinedGit
+
+    services, limits = thread.services, thread.settings_of(turn).shell.command_limits()
+    return ConfinedGit(services.sandbox, services.boundary, cwd, limits)
 
 
 def _environ(thread: ThreadState, turn: ActiveTurn) -> dict[str, str]:
