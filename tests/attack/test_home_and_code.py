@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import shutil
+import site
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -274,6 +275,24 @@ async def test_interpreter_cannot_be_redirected_by_a_new_file(
         await run(["/bin/sh", "-c", script], confinement, cwd=tmp_path / "ws")
         assert [path.name for path in program.parent.parent.iterdir()] == ["bin"]
         assert [path.name for path in program.parent.iterdir()] == ["python3"]
+
+
+@pytest.mark.parametrize("exists", [False, True])
+async def test_packages_of_the_user_cannot_be_planted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exists: bool
+) -> None:
+    """An interpreter outside any environment runs `usercustomize.py` from there at its start."""
+    packages = tmp_path / "ws" / ".local" / "lib" / "site-packages"
+    (packages if exists else tmp_path / "ws").mkdir(parents=True)
+    monkeypatch.setattr(site, "ENABLE_USER_SITE", True)
+    monkeypatch.setattr(site, "USER_SITE", str(packages))
+    confinement = confine(Protection(closed=code_paths()[0]), tmp_path / "ws")
+    assert not confinement.may_write(str(packages / "usercustomize.py"))
+    assert confinement.may_write(str(tmp_path / "ws" / "other"))
+    if exists or (await find_backend()).name == "bubblewrap":
+        script = "d=.local/lib/site-packages; mkdir -p $d; touch $d/usercustomize.py"
+        await run(["/bin/sh", "-c", script], confinement, cwd=tmp_path / "ws")
+        assert not (packages / "usercustomize.py").exists()
 
 
 def test_mode_of_a_placeholder_is_not_applied_to_the_target_of_a_link(

@@ -12,6 +12,7 @@ never the paths themselves.
 from __future__ import annotations
 
 import os
+import site
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -252,9 +253,20 @@ def code_paths() -> tuple[list[str], list[str]]:
     program = sys.executable
     folders = [*parents(program)][:2] if os.path.isabs(program) else []
     there += [os.path.join(folder, "pyvenv.cfg") for folder in folders]
+    there += _packages_of_user()
     there = [*dict.fromkeys(there)]
     outermost = [path for path in there if not any(each in there for each in parents(path))]
     return outermost, prefixes
+
+
+def _packages_of_user() -> list[str]:
+    """Return the folder in the home from which the interpreter also loads code at its start.
+
+    Missing or empty, it is not on `sys.path`, but the next start reads what is in it by then.
+    """
+    if not site.ENABLE_USER_SITE:
+        return []
+    return [os.path.abspath(site.getusersitepackages())]  # noqa: PTH100 - text
 
 
 def _holds_packages(folder: str) -> bool:
