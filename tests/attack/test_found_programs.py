@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.harness.processes import environment
+from tests.harness.threads import Stage
 from tests.harness.ticks import wait_for_tick
 from tests.sandbox.commands import names
 from treadle.client._runtime.find import find_command
 from treadle.client.async_client import AsyncClient
 from treadle.client.errors import ServerUnavailable
+from treadle.protocol.base import JsonValue
 from treadle.sandbox.backends.bubblewrap_program import find_bubblewrap
 from treadle.sandbox.opened_roots import OpenedRoots
 from treadle.support.files.programs import find_on_path
@@ -60,6 +62,27 @@ def test_program_of_the_workspace_does_not_take_the_place_of_another(
     assert found == [known, "app-server"]
     # A user who works in this folder may have installed a program there, and only there.
     assert find_on_path("codex", str(inside), workspace=str(workspace)) == planted
+
+
+async def test_mcp_server_without_a_thread_is_not_one_that_a_command_wrote(
+    stage: Stage, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request about all servers starts them in the folder of this server, not in a workspace."""
+    inside = stage.workspace / "bin"
+    known = Path(program(outside / "bin", "tool", outside / "started"))
+    monkeypatch.setenv("PATH", f"{inside}:{known.parent}:{os.environ['PATH']}")
+    stage.configure('[mcp_servers.tool]\ncommand = "tool"')
+    script = (
+        f"mkdir bin; printf '#!/bin/sh\\ntouch {outside}/sprung\\n' > bin/tool; chmod +x bin/tool"
+    )
+    client = await stage.client()
+    command: JsonValue = {"command": ["/bin/sh", "-c", script], "cwd": str(stage.workspace)}
+    more = {"excludeSlashTmp": True, "excludeTmpdirEnvVar": True}
+    policy: JsonValue = {"type": "workspaceWrite", **more}
+    await client.request("command/exec", {**command, "sandboxPolicy": policy})
+    assert names(inside) == ["tool"]
+    await client.request("mcpServerStatus/list", {})
+    assert names(outside) == ["bin", "started"]
 
 
 def test_module_of_the_workspace_is_not_taken_for_the_server(

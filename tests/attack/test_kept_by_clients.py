@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,12 +18,10 @@ from treadle.engine.mcp.config import McpSource
 from treadle.engine.mcp.servers import McpServers, temporary_servers
 from treadle.engine.project import skills
 from treadle.protocol.base import JsonValue
-from treadle.sandbox.sandbox import Sandbox
 from treadle.server import mcp_logins
 from treadle.server.handlers import mcp
 from treadle.server.query_limits import MAX_TERM_CHARACTERS
 from treadle.server.session import MAX_MCP_STARTS
-from treadle.support.concurrency.tasks import BackgroundTasks
 
 LONG = "x" * (MAX_TERM_CHARACTERS + 1)
 LOGIN, COMPLETED = "mcpServer/oauth/login", "mcpServer/oauthLogin/completed"
@@ -133,12 +132,10 @@ async def test_few_requests_of_a_client_start_all_mcp_servers_at_once(
     begun, may_go_on = list[None](), asyncio.Event()
 
     @asynccontextmanager
-    async def held(
-        source: McpSource, *, tasks: BackgroundTasks, home: Path, sandbox: Sandbox
-    ) -> AsyncIterator[McpServers]:
+    async def held(source: McpSource, **services: Any) -> AsyncIterator[McpServers]:  # noqa: ANN401
         begun.append(None)
         await may_go_on.wait()
-        async with temporary_servers(source, tasks=tasks, home=home, sandbox=sandbox) as servers:
+        async with temporary_servers(source, **services) as servers:
             yield servers
 
     monkeypatch.setattr(mcp, "temporary_servers", held)

@@ -22,6 +22,7 @@ from treadle.engine.tools.output import truncate
 from treadle.protocol import notifications as n
 from treadle.protocol.base import JsonValue
 from treadle.protocol.mcp import McpServerStatusUpdatedNotification
+from treadle.sandbox.policy import Confinement
 from treadle.support.concurrency.tasks import BackgroundTasks
 from treadle.support.files.working_folder import working_folder
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from treadle.engine.conversation.model_context import ModelContext
     from treadle.engine.state import ThreadState
     from treadle.engine.turn import ActiveTurn
+    from treadle.sandbox.boundary import Boundary
     from treadle.sandbox.sandbox import Sandbox
 
 INSTRUCTION_TOKENS: Final = 2_000
@@ -63,13 +65,16 @@ class McpServers:
         home: Path,
         sandbox: Sandbox,
         thread: ThreadState | None = None,
+        boundary: Boundary | None = None,
     ) -> None:
+        """Take the thread of the servers, or else the boundary of the server that starts them."""
         self.tokens = TokenFile(home)
         # Tools that the user approved while the thread is loaded.
         self.approved: set[tuple[str, str]] = set()
         self._source = source
         self._tasks = tasks
         self._sandbox = sandbox
+        self._boundary = boundary
         self._thread = thread
         self._servers: dict[str, McpServer] = {}
         # The latest time until which the model waits for each server.
@@ -260,11 +265,16 @@ class McpServers:
         wrote. Folders that commands can write come last: the server itself may be there.
         """
         environ, thread = self._source.environ, self._thread
-        path = environ.get("PATH")
-        if thread is None or path is None:
+        path, boundary = environ.get("PATH"), self._boundary
+        if path is None:
             return environ
-        boundary = thread.services.boundary
-        confinement = boundary.confine(thread.settings.sandbox, thread.settings.cwd)
+        # Without a thread, only what commands of threads can have written counts.
+        confinement = Confinement()
+        if thread is not None:
+            boundary = thread.services.boundary
+            confinement = boundary.confine(thread.settings.sandbox, thread.settings.cwd)
+        if boundary is None:
+            return environ
         trusted = boundary.trusted_path(path, confinement).split(os.pathsep)
         folders = dict.fromkeys([*filter(None, trusted), *path.split(os.pathsep)])
         return {**environ, "PATH": os.pathsep.join(folders)}
@@ -313,10 +323,15 @@ def instructions(server: str, text: str) -> str:
 
 @asynccontextmanager
 async def temporary_servers(
-    source: McpSource, *, tasks: BackgroundTasks, home: Path, sandbox: Sandbox
+    source: McpSource,
+    *,
+    tasks: BackgroundTasks,
+    home: Path,
+    sandbox: Sandbox,
+    boundary: Boundary,
 ) -> AsyncIterator[McpServers]:
     """The configured servers, started for the duration of the block."""
-    servers = McpServers(source, tasks=tasks, home=home, sandbox=sandbox)
+    servers = McpServers(source, tasks=tasks, home=home, sandbox=sandbox, boundary=boundary)
     servers.start()
     try:
         yield servers

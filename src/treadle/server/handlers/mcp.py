@@ -258,7 +258,11 @@ async def _servers(session: ClientSession, thread_id: str | None) -> AsyncIterat
     async with (
         session.mcp_starts,
         temporary_servers(
-            services.mcp, tasks=services.tasks, home=services.home, sandbox=services.sandbox
+            services.mcp,
+            tasks=services.tasks,
+            home=services.home,
+            sandbox=services.sandbox,
+            boundary=services.boundary,
         ) as servers,
     ):
         yield servers
