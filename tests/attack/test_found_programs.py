@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.processes import environment
-from tests.harness.threads import Stage
+from tests.harness.threads import Refused, Stage
 from tests.harness.ticks import wait_for_tick
 from tests.sandbox.commands import names
 from treadle.client._runtime.find import find_command
@@ -62,6 +63,29 @@ def test_program_of_the_workspace_does_not_take_the_place_of_another(
     assert found == [known, "app-server"]
     # A user who works in this folder may have installed a program there, and only there.
     assert find_on_path("codex", str(inside), workspace=str(workspace)) == planted
+
+
+@pytest.mark.parametrize("path", ["", ":/usr/bin:/bin", ".:bin:/usr/bin:/bin", "/usr/bin:/bin:"])
+async def test_command_of_a_client_is_not_searched_for_in_its_folder(
+    stage: Stage, outside: Path, path: str
+) -> None:
+    """A known name must not start what a repository contains, nor must one that is misspelled."""
+    for folder in (stage.workspace, stage.workspace / "bin"):
+        for name in ("uname", "unmae"):
+            program(folder, name, outside / "sprung")
+    client = await stage.client()
+    where: JsonValue = {"cwd": str(stage.workspace), "env": {"PATH": path}}
+    policy: JsonValue = {"type": "dangerFullAccess"}
+    for name in ("uname", "unmae"):
+        for method, more in (
+            ("command/exec", {"sandboxPolicy": policy}),
+            ("process/spawn", {"processHandle": name}),
+        ):
+            with contextlib.suppress(Refused):
+                await client.request(method, {"command": [name], **where, **more})
+                if method == "process/spawn":
+                    await client.until("process/exited")
+    assert names(outside) == []
 
 
 async def test_mcp_server_without_a_thread_is_not_one_that_a_command_wrote(

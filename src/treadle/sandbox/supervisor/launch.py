@@ -19,6 +19,7 @@ from treadle.sandbox.peers.commands import NetworkedCommands
 from treadle.sandbox.supervisor.client import Confined, Supervisor, SupervisorGone
 from treadle.sandbox.supervisor.delegation import delegated_group
 from treadle.sandbox.supervisor.launched import Descriptors, RunningCommand
+from treadle.support.files.programs import find_on_path
 
 HAS_SUPERVISOR: Final = os.uname().sysname == "Linux"
 """Whether this system lets a process track all of its descendants."""
@@ -90,8 +91,12 @@ class CommandLauncher:
         fds: Descriptors,
     ) -> RunningCommand:
         """Start a command as a child in its own process group, which `kill` ends."""
+        program = argv[0] if "/" in argv[0] else find_on_path(argv[0], env.get("PATH"))
+        if program is None:
+            raise FileNotFoundError(ENOENT, os.strerror(ENOENT), argv[0])
         process = subprocess.Popen(
             argv,
+            executable=program,
             stdin=fds.stdin,
             stdout=fds.stdout,
             stderr=fds.stderr,

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import os
 import resource
@@ -241,7 +242,7 @@ class _Guard:
             stage = "exec"
             # A variable without a name cannot be passed on.
             env = dict(entry.split(b"=", 1) for entry in self._env if entry[:1] != b"=")
-            os.execvpe(self._argv[0], self._argv, env)  # noqa: S606 - no shell is the point
+            _execute(self._argv, env)
         except OSError as error:
             os.write(failure, f"{error.errno} {stage}".encode())
         finally:
@@ -323,6 +324,26 @@ def _confine(ruleset: int, steps: bytes) -> None:
     pointed = struct.pack("HP", len(program) // 8, ctypes.addressof(program))
     if _libc.prctl(_PR_SET_SECCOMP, 2, pointed, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "seccomp")
+
+
+def _execute(argv: list[bytes], env: dict[bytes, bytes]) -> NoReturn:
+    """Become a program, which is searched for in `PATH` if it is named without a folder.
+
+    Relative and empty folders are skipped: they depend on where the command starts.
+    """
+    program, path = argv[0], env.get(b"PATH", os.defpath.encode())
+    folders = [folder for folder in path.split(b":") if folder.startswith(b"/")]
+    places = [program] if b"/" in program else [b"%s/%s" % (each, program) for each in folders]
+    failure: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    refusal: OSError | None = None
+    for place in places:
+        try:
+            os.execve(place, argv, env)  # noqa: S606 - no shell is the point
+        except (FileNotFoundError, NotADirectoryError) as error:
+            failure = error
+        except OSError as error:
+            refusal = refusal or error
+    raise refusal or failure
 
 
 def _control(option: int, value: int) -> None:
