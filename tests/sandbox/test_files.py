@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -143,6 +144,18 @@ async def test_a_file_outside_is_not_truncated(backend: Backend, ws: Path, outsi
     done = await run([*PYTHON, TRUNCATE.format(str(outside / "file"))], workspace(ws))
     assert done.exit_code == 1
     assert (outside / "file").read_text() == "precious"
+
+
+async def test_a_terminal_outside_cannot_be_read(backend: Backend, ws: Path) -> None:
+    """A command that reads it takes what its user types, such as the answer to a question."""
+    outer, inner = pty.openpty()
+    try:
+        os.write(outer, b"typed\n")
+        done = await run(["head", "-n1", os.ttyname(inner)], workspace(ws))
+    finally:
+        os.close(outer)
+        os.close(inner)
+    assert (done.exit_code, done.stdout) == (1, "")
 
 
 async def test_a_pipe_outside_is_closed_under_landlock_only(

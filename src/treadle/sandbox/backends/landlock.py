@@ -127,12 +127,7 @@ def ruleset(confinement: Confinement, *, protects: bool) -> int:
 
 
 def _rules(confinement: Confinement, handled: int, *, protects: bool) -> Iterator[tuple[str, int]]:
-    readable = ("/",) if confinement.readable is None else confinement.readable
-    for path in readable:
-        # The folders of the system may be links.
-        place = real(path) if path in PLATFORM_FOLDERS else path
-        for part in _without(place, list(confinement.denied)):
-            yield part, _READ
+    yield from _readable(confinement)
     for path in _DEVICES:
         yield path, _READ | _WRITE_FILE | (handled & (_TRUNCATE | _IOCTL_DEV))
     names = [path for root in confinement.writable for path in root.read_only] if protects else []
@@ -146,6 +141,24 @@ def _rules(confinement: Confinement, handled: int, *, protects: bool) -> Iterato
             yield part, handled & ~_NEVER_ALLOWED
         if root.path == "/":
             yield _SHARED_MEMORY, handled & ~_NEVER_ALLOWED
+
+
+def _readable(confinement: Confinement) -> Iterator[tuple[str, int]]:
+    denied = list(confinement.denied)
+    if confinement.readable is None:
+        # Reading a terminal takes away what its user types. Root may read whole disks.
+        for part in _without("/", [*denied, "/dev"]):
+            yield part, _READ
+        for part in _without(_SHARED_MEMORY, denied):
+            yield part, _READ
+        if not denied:
+            yield "/", _READ_DIR
+        return
+    for path in confinement.readable:
+        # The folders of the system may be links.
+        place = real(path) if path in PLATFORM_FOLDERS else path
+        for part in _without(place, denied):
+            yield part, _READ
 
 
 def _needs_closing(path: str) -> bool:
