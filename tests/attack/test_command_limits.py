@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import sys
 from base64 import b64decode
 from collections.abc import AsyncIterator
@@ -235,6 +236,16 @@ async def test_client_is_not_asked_to_run_a_killed_command_outside_the_sandbox(h
 
     assert "item/commandExecution/requestApproval" not in [each.get("method") for each in messages]
     assert commands(messages)[-1]["exitCode"] == KILLED
+
+
+async def test_a_crashing_command_starts_no_handler_of_core_dumps(home: Path) -> None:
+    """Linux runs the program of core_pattern outside the sandbox, unless the limit is exactly 1."""
+    limit = min(1, resource.getrlimit(resource.RLIMIT_CORE)[1] % 2**64)
+    async with attacked(home, "", SANDBOXED) as scene:
+        item = await scene.run(
+            f"{PYTHON} 'import resource as r; print(r.getrlimit(r.RLIMIT_CORE))'"
+        )
+    assert item["aggregatedOutput"] == f"({limit}, {limit})\n"
 
 
 async def test_commands_are_the_first_that_the_kernel_kills_when_memory_runs_out(

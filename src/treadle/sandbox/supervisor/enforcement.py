@@ -126,8 +126,8 @@ class LimitEnforcer:
         """Set the limits that the kernel enforces per process; refused ones are checked anyway."""
         if not self.values:
             return
-        hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
-        resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
+        # With 0 the kernel still starts the program that handles core dumps, if there is one.
+        _limit(resource.RLIMIT_CORE, 1)
         get = self.values.get
         if files := get("open_files"):
             # The soft limit stays: programs that use select() fail with larger numbers.
