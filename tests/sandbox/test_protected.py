@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from pathlib import Path
 
 import pytest
@@ -158,6 +160,43 @@ async def test_a_placeholder_stays_until_the_last_command_has_ended(
     first.close_stdin()
     await first.wait()
     assert (output.text, names(ws)) == ("ready\n", [])
+
+
+async def test_a_placeholder_that_was_locked_at_its_start_outlasts_a_shorter_command(
+    bubblewrap: Backend, ws: Path
+) -> None:
+    """A command of another folder can lock one first; the kernel detaches mounts on a removed one.
+
+    The last command releases everything, although it has no lock.
+    """
+    (ws / ".codex").mkdir(0o1555)
+    (ws / ".codex").chmod(0o1555)
+    lock = os.open(ws / ".codex", os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    script = "echo ready; read line; mkdir -p .codex && echo x > .codex/config.toml"
+    first, output = await start(["/bin/sh", "-c", script], workspace(ws), cwd=ws, has_stdin=True)
+    await output.until("ready")
+    os.close(lock)
+    await run(["true"], workspace(ws), cwd=ws)
+    first.close_stdin()
+    assert await first.wait() != 0
+    assert names(ws) == []
+
+
+async def test_a_placeholder_that_took_the_place_of_another_is_not_removed(
+    bubblewrap: Backend, ws: Path
+) -> None:
+    """The user may have removed the first one while its command runs."""
+    first, output = await start(["cat"], workspace(ws), cwd=ws, has_stdin=True)
+    (ws / ".codex").rmdir()
+    script = "echo ready; read line; mkdir -p .codex && echo x > .codex/config.toml"
+    second, output = await start(["/bin/sh", "-c", script], workspace(ws), cwd=ws, has_stdin=True)
+    await output.until("ready")
+    first.close_stdin()
+    await first.wait()
+    second.close_stdin()
+    assert await second.wait() != 0
+    assert names(ws) == []
 
 
 async def test_a_placeholder_left_by_a_killed_server_is_removed_with_the_next_command(

@@ -105,7 +105,7 @@ class Supervisor:
         """
         options = {"terminal": fds.is_terminal, "confined": confined is not None, "ends": ends}
         chosen = " ".join(name for name, is_on in options.items() if is_on)
-        names = [holder.path for holder in placeholders]
+        names = [holder.order for holder in placeholders]
         bounds = fds.bounds
         words = "" if bounds is None else bounds.limits.words()
         folders = () if bounds is None else bounds.folders

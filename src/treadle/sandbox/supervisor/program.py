@@ -47,6 +47,8 @@ _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIV
 _PR_CAPBSET_DROP, _CAPABILITIES = 24, 64
 _LANDLOCK_RESTRICT_SELF = 446
 _DESCRIPTORS, _MOST_FDS, _MORE_FOLLOW = 2**31 - 1, 250, b"+"
+# The modes of placeholders, as in placeholders.py.
+_PLACEHOLDER, _OPEN_PLACEHOLDER = 0o1555, 0o1755
 # The command that these descriptors belong to was abandoned.
 _FORGET = b"0"
 
@@ -301,11 +303,18 @@ class _Guard:
     def _release(self) -> None:
         """Release the placeholders; the last of their users removes the folders."""
         while self._taken:
-            path, fd = self._taken.pop()
+            order, fd = self._taken.pop()
+            # An entry in a placeholder that a command had locked; see placeholders.py.
+            path, _, entry = order.partition(b"//")
             with contextlib.suppress(OSError):
+                if entry:
+                    os.fchmod(fd, _OPEN_PLACEHOLDER)
+                    os.unlink(entry, dir_fd=fd)
+                    os.fchmod(fd, _PLACEHOLDER)
                 # Fails while others hold it, and if the folder is not empty.
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.rmdir(path)
+                if os.path.samestat(os.lstat(path), os.fstat(fd)):
+                    os.rmdir(path)
             os.close(fd)
 
     def _report(self, word: str, value: object) -> None:
