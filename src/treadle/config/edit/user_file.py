@@ -11,7 +11,7 @@ from typing import Final
 from treadle.config.file import MAX_CONFIG_BYTES
 from treadle.support.files.folder_lock import locked
 from treadle.support.files.reading import read_whole
-from treadle.support.files.writing import make_folders, sync_folder, write_file
+from treadle.support.files.writing import make_folders, rewrite_file, sync_folder, write_file
 
 _TRIES: Final = 10
 
@@ -36,7 +36,11 @@ def edit_file(path: Path, change: Callable[[bytes], bytes]) -> None:
             if after == (before or b""):
                 return
             if _content(target) == before:
-                _replace(target, after, is_new=before is None)
+                if before is not None and path.is_symlink():
+                    # The file may be in a workspace, where commands have it mounted.
+                    rewrite_file(target, after)
+                else:
+                    _replace(target, after, is_new=before is None)
                 return
     raise BlockingIOError(errno.EAGAIN, f"{path} keeps being changed by other programs")
 

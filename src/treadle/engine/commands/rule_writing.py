@@ -19,7 +19,7 @@ from treadle.engine.commands.rule_file import (
 from treadle.protocol.network import NetworkPolicyAmendment
 from treadle.support.files.folder_lock import locked
 from treadle.support.files.reading import read_whole
-from treadle.support.files.writing import make_folders, replace_file, sync_folder
+from treadle.support.files.writing import make_folders, replace_file, rewrite_file, sync_folder
 
 
 def append_rule(path: Path, pattern: Sequence[str]) -> None:
@@ -73,6 +73,7 @@ def _literal(value: str | list[str]) -> str:
 
 def _append(path: Path, line: str, is_there: Callable[[RuleFile], bool]) -> None:
     # Follow a link: users keep such files elsewhere and link to them.
+    is_linked = path.is_symlink() or path.parent.is_symlink()
     path = path.resolve()
     for folder in make_folders(path.parent)[1:]:
         sync_folder(folder)
@@ -85,5 +86,9 @@ def _append(path: Path, line: str, is_there: Callable[[RuleFile], bool]) -> None
         # A longer file is not read, and every command would require approval.
         if len(content.decode(errors="replace")) > MAX_RULES:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+        if is_linked and path.exists():
+            # The file may be in a workspace, where commands have it mounted.
+            rewrite_file(path, content)
+            return
         mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
         replace_file(path, content, mode=mode)

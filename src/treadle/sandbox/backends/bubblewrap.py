@@ -10,7 +10,7 @@ import contextlib
 import os
 import stat
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -29,7 +29,7 @@ from treadle.sandbox.paths import (
 )
 from treadle.sandbox.policy import PLATFORM_FOLDERS, Confinement
 from treadle.support.code_guard import read_code
-from treadle.support.files.kinds import is_empty_folder
+from treadle.support.files.kinds import is_empty_folder, is_file
 
 FILTER_FD, PROXY_FD = 3, 4
 # Gives the terminal to the command rather than to bubblewrap: Ctrl-C reaches only the command.
@@ -221,7 +221,9 @@ class _Mounts:
         rules = dict.fromkeys((path for path in tops if path != "/"), "open")
         kept = [path for root in roots for path in root.read_only]
         # The sandbox has its own /proc.
-        kept += [path for path in confinement.protected if not is_within(path, "/proc")]
+        kept += [
+            _lasting(path, tops) for path in confinement.protected if not is_within(path, "/proc")
+        ]
         for path in dict.fromkeys(map(_keepable, kept)):
             if any(place in tops for place in (path, *parents(path))) and _is_there(path, held):
                 rules[path] = "cover" if _may_vanish(path, held[-1:]) else "close"
@@ -275,6 +277,16 @@ def _is_open(path: str, rules: Mapping[str, str]) -> bool:
     """Return whether the deepest rule above a path opens it; a root of everything has no rule."""
     above = next((rules[parent] for parent in parents(path) if parent in rules), "open")
     return path not in rules and above == "open"
+
+
+def _lasting(path: str, tops: Collection[str]) -> str:
+    """Return the folder of a protected file, unless that is a root itself.
+
+    Programs replace a file when they write it, and the kernel then detaches what is mounted on it.
+    """
+    folder = next(parents(path))
+    is_inside = folder not in tops and any(parent in tops for parent in parents(folder))
+    return folder if is_inside and is_file(path) else path
 
 
 def _keepable(path: str) -> str:

@@ -58,6 +58,27 @@ def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
         sync_folder(folder)
 
 
+def rewrite_file(path: Path, content: bytes) -> None:
+    """Write into a file that exists, so that it stays the same file under all its names.
+
+    What is mounted on a file is detached when another one takes its name: a running command could
+    then write it. A copy beside it shows first that there is room for the content, and remains if
+    this process is killed meanwhile.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    beside = path.with_name(f"{SCRATCH}{uuid7()}")
+    descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "wb", buffering=0) as file:
+        replace_file(beside, content)
+        # A reader sees the old content or the new one, never none.
+        file.write(content)
+        file.truncate()
+        os.fsync(descriptor)
+    beside.unlink(missing_ok=True)
+
+
 def make_folders(path: Path) -> list[Path]:
     """Create a folder only for its owner; return the folders to sync for its content."""
     folders = [path]
