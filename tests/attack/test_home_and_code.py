@@ -6,7 +6,6 @@ import asyncio
 import errno
 import os
 import shutil
-import site
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,15 +14,13 @@ from pathlib import Path
 import pytest
 
 import treadle
-from tests.attack.test_planted_settings import NO_TEMPORARY_FOLDERS
 from tests.harness.attempts import attempts, look_at
 from tests.harness.commands import bench
 from tests.harness.model_server import patches
 from tests.harness.peer import Peer
 from tests.harness.sandbox import find_backend, findings, using
 from tests.harness.threads import Client, Stage, params_of
-from tests.sandbox.commands import PYTHON, names, run
-from treadle.protocol.base import JsonValue
+from tests.sandbox.commands import PYTHON, run
 from treadle.protocol.permission import AdditionalFileSystemPermissions, AdditionalPermissionProfile
 from treadle.protocol.policy import ReadOnlySandboxPolicy, WorkspaceWriteSandboxPolicy
 from treadle.sandbox.backends.base import Landlock
@@ -141,31 +138,6 @@ async def test_settings_behind_links_stay_protected(backend: Backend, tmp_path: 
     settings = [dotfiles / "config.toml", dotfiles / "rules"]
     assert not any(confinement.may_write(str(path)) for path in settings)
     assert not await attacked(confinement, ws / "scratch", *settings)
-
-
-@pytest.mark.parametrize("place", ["", "dotfiles/"])
-async def test_settings_behind_links_stay_protected_when_they_are_written(
-    home: Path, place: str
-) -> None:
-    """The kernel detaches what is mounted on a file when another one takes its place."""
-    async with bench(home, NO_TEMPORARY_FOLDERS, **WRITES) as bench_:
-        ws, settings = bench_.stage.workspace, home / "config.toml"
-        target = ws / place / "config.toml"
-        target.parent.mkdir(exist_ok=True)
-        target.write_bytes(settings.read_bytes())
-        settings.unlink()
-        settings.symlink_to(target)
-        wait = "echo ready; until test -e go; do sleep 0.01; done"
-        script = f"{wait}; echo 'evil = 1' >> {place}config.toml"
-        turn_id = await bench_.start_call("exec_command", {"cmd": script, "yield_time_ms": 30000})
-        await bench_.client.until("item/commandExecution/outputDelta")
-        change: JsonValue = {"keyPath": "model_verbosity", "value": "low"}
-        await bench_.client.request("config/value/write", {**change, "mergeStrategy": "replace"})
-        (ws / "go").touch()
-        await bench_.client.end_of(turn_id)
-        assert "low" in target.read_text()
-        assert "evil" not in target.read_text()
-        assert names(target.parent) == sorted({"config.toml", *([] if place else ["go"])})
 
 
 async def test_link_that_leads_to_the_home_cannot_be_replaced(
@@ -302,24 +274,6 @@ async def test_interpreter_cannot_be_redirected_by_a_new_file(
         await run(["/bin/sh", "-c", script], confinement, cwd=tmp_path / "ws")
         assert [path.name for path in program.parent.parent.iterdir()] == ["bin"]
         assert [path.name for path in program.parent.iterdir()] == ["python3"]
-
-
-@pytest.mark.parametrize("exists", [False, True])
-async def test_packages_of_the_user_cannot_be_planted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exists: bool
-) -> None:
-    """An interpreter outside any environment runs `usercustomize.py` from there at its start."""
-    packages = tmp_path / "ws" / ".local" / "lib" / "site-packages"
-    (packages if exists else tmp_path / "ws").mkdir(parents=True)
-    monkeypatch.setattr(site, "ENABLE_USER_SITE", True)
-    monkeypatch.setattr(site, "USER_SITE", str(packages))
-    confinement = confine(Protection(closed=code_paths()[0]), tmp_path / "ws")
-    assert not confinement.may_write(str(packages / "usercustomize.py"))
-    assert confinement.may_write(str(tmp_path / "ws" / "other"))
-    if exists or (await find_backend()).name == "bubblewrap":
-        script = "d=.local/lib/site-packages; mkdir -p $d; touch $d/usercustomize.py"
-        await run(["/bin/sh", "-c", script], confinement, cwd=tmp_path / "ws")
-        assert not (packages / "usercustomize.py").exists()
 
 
 def test_mode_of_a_placeholder_is_not_applied_to_the_target_of_a_link(
