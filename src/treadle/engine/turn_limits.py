@@ -21,6 +21,11 @@ MAX_EMPTY_RESPONSES: Final = 16
 MAX_CONTEXT_BYTES: Final = 2 * MAX_HISTORY_BYTES
 """The largest model context of a request; a thread's own is compacted before it gets there."""
 
+FULL: Final = (
+    "the thread has as much content as can be stored of it: start another one, or fork it before "
+    "one of its last turns"
+)
+
 LEFT_OUT: Final = f"the output was left out: the model context would exceed {MAX_CONTEXT_BYTES} B"
 
 
@@ -34,11 +39,13 @@ class TurnLimits:
         self._held = 0
 
     def check_context(self) -> None:
-        """Check the size of the model context before a request.
+        """Check the size of the model context and of the thread before a request.
 
         Raises:
-            ModelError: it is too large.
+            ModelError: it is too large, or what the model answers could not be stored.
         """
+        if self._turn.log.is_full:
+            raise ModelError(FULL)
         size = self._context.history_of(self._turn).size
         if size > MAX_CONTEXT_BYTES:
             words = f"the model context has {size} bytes, expected at most {MAX_CONTEXT_BYTES}"

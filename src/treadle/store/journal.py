@@ -48,8 +48,14 @@ class Journal(Protocol):
     def size(self) -> int:
         """The bytes stored so far: its growth is the size of what was appended."""
 
-    def append(self, entries: Sequence[Entry]) -> None:
+    @property
+    def is_full(self) -> bool:
+        """Whether only small entries are stored from now on."""
+
+    def append(self, entries: Sequence[Entry], *, may_fill: bool = False) -> None:
         """Write entries, all or none; they survive a crash of this process.
+
+        With `may_fill` they may use the room that is reserved for ending a turn.
 
         Raises:
             StorageFailed: none of them is written.
@@ -101,6 +107,17 @@ class StorageFailed(StoreError, OSError):
 
     def __str__(self) -> str:
         return str(self.strerror)
+
+
+class ThreadFull(StorageFailed):
+    """The thread has as much as may be stored of it."""
+
+    def __init__(self, folder: str, limit: int) -> None:
+        super().__init__(folder, OSError(errno.EFBIG, os.strerror(errno.EFBIG)))
+        self._limit = limit
+
+    def __str__(self) -> str:
+        return f"{self.strerror}: a thread may have {self._limit} bytes; start another one"
 
 
 class ThreadNotFound(StoreError):

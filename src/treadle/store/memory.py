@@ -15,13 +15,14 @@ class MemoryJournal:
     path: str | None = None
     # Events are never forgotten here, so a log that forgets its own copy would save nothing.
     size = 0
+    is_full = False
 
     def __init__(self, thread_id: str) -> None:
         self.thread_id = thread_id
         self.last_seq = 0
         self._events: list[Event] = []
 
-    def append(self, entries: Sequence[Entry]) -> None:
+    def append(self, entries: Sequence[Entry], *, may_fill: bool = False) -> None:  # noqa: ARG002
         """Store the events; discard the records."""
         events = [entry for entry in entries if isinstance(entry, Event)]
         if events:

@@ -25,13 +25,13 @@ from treadle.store.rollout.journal import (
     create_file,
     make_private,
     open_file,
-    repair,
     rollout_path,
     unarchived_path,
 )
 from treadle.store.rollout.lines import LineWriter
 from treadle.store.rollout.loader import LoadedRollout, ThreadFile
 from treadle.store.rollout.reading import RolloutFile
+from treadle.store.rollout.repair import repair
 from treadle.store.rollout.sync import FileSync
 from treadle.store.stored_thread import (
     SearchPage,

@@ -254,10 +254,10 @@ class FullDisk(MemoryJournal):
 
     is_full = False
 
-    def append(self, entries: Sequence[Entry]) -> None:
+    def append(self, entries: Sequence[Entry], *, may_fill: bool = False) -> None:
         if self.is_full:
             raise StorageFailed("/home", OSError(errno.ENOSPC, ""))
-        super().append(entries)
+        super().append(entries, may_fill=may_fill)
 
     def keep(self, entries: Sequence[Entry]) -> StorageFailed | None:
         try:

@@ -213,6 +213,11 @@ class EventLog:
         if isinstance(failure, StorageFailed):
             self.on_failure(failure)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the journal has no room for further work."""
+        return self._journal is not None and self._journal.is_full
+
     async def published(self) -> None:
         """Wait until no event waits for the disk and the watchers have run."""
         wake = asyncio.Event()

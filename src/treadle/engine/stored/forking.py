@@ -114,7 +114,7 @@ async def _fill(
     def append() -> tuple[LoadedState, list[TurnSnapshot]]:
         # In batches, to limit memory and not to block other threads.
         for start in range(0, len(entries), BATCH):
-            thread.journal.append(entries[start : start + BATCH])
+            thread.journal.append(entries[start : start + BATCH], may_fill=True)
             give_way()
         loaded = LoadedState(
             thread.meta,

@@ -136,7 +136,7 @@ class _Entries:
         turn.items.append(item)
 
     def write(self) -> None:
-        self._journal.append(self._entries)
+        self._journal.append(self._entries, may_fill=True)
 
 
 def recover(
@@ -152,7 +152,7 @@ def recover(
         _end_unfinished_turn(journal, stored, now_ms)
         if stored.grants:
             # Session grants end with the session.
-            journal.append([GrantsDropped()])
+            journal.append([GrantsDropped()], may_fill=True)
     return suspended
 
 
@@ -220,7 +220,7 @@ def _find_suspended(
         return None
     calls, repeated_ids = _unfinished_calls(stored), {call.id for call in repeated}
     outputs = [_output(stored, call) for call in calls if call.id not in repeated_ids]
-    journal.append([HistoryItem(output) for output in outputs])
+    journal.append([HistoryItem(output) for output in outputs], may_fill=True)
     stored.history.extend(outputs)
     items = [started for started in stored.open_items if started.item.id in repeated_ids]
     return SuspendedTurn(

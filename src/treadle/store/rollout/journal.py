@@ -18,11 +18,11 @@ import msgspec
 from msgspec import Struct
 
 from treadle.protocol.notifications import SERVER_NOTIFICATIONS, TURN_COMPLETED, TURN_STARTED
-from treadle.store.journal import Entry, Event, JournalClosed, StorageFailed
+from treadle.store.journal import Entry, Event, JournalClosed, StorageFailed, ThreadFull
 from treadle.store.lease import Lease
 from treadle.store.rollout.format import OwnEvent, decode_line
 from treadle.store.rollout.lines import LineWriter
-from treadle.store.rollout.reading import MAX_LINE_BYTES, RolloutFile
+from treadle.store.rollout.reading import MAX_ROLLOUT_BYTES, RolloutFile
 from treadle.store.rollout.sync import FileSync
 
 logger = logging.getLogger(__name__)
@@ -30,8 +30,12 @@ logger = logging.getLogger(__name__)
 SESSIONS: Final = "sessions"
 ARCHIVED: Final = "archived_sessions"
 
+MAX_GROWN_BYTES: Final = MAX_ROLLOUT_BYTES // 8 * 7
+"""The size up to which a thread grows: its next writer needs room to end its last turn."""
+MAX_SMALL_BYTES: Final = 16 * 1024
+"""What a thread still stores at once after that: it can be resumed, named and archived."""
+
 _CHECKPOINT_BYTES: Final = 64 * 1024
-_READ_BYTES: Final = 256 * 1024
 _TURN_BOUNDARIES: Final = (TURN_STARTED.method, TURN_COMPLETED.method)
 _EVENT_MARK: Final = b'"treadle":{"record":"event"'
 
@@ -100,33 +104,6 @@ def open_file(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
 
 
-def repair(descriptor: int) -> None:
-    """Add the missing line feed to a complete last line; cut off an incomplete one."""
-    size = os.fstat(descriptor).st_size
-    if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n":
-        return
-    start = _last_line(descriptor, size)
-    length = size - start
-    fragment = os.pread(descriptor, length, start) if length <= MAX_LINE_BYTES else b""
-    if decode_line(fragment) is not None:
-        os.write(descriptor, b"\n")
-        return
-    logger.warning("half-written line cut off", extra={"bytes": length})
-    os.ftruncate(descriptor, start)
-
-
-def _last_line(descriptor: int, size: int) -> int:
-    """Return the offset of the last line; what a broken disk left there may be of any length."""
-    end = size
-    while end > 0:
-        start = max(0, end - _READ_BYTES)
-        found = os.pread(descriptor, end - start, start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
-        end = start
-    return 0
-
-
 class FileJournal:
     """Appends to one rollout file, for as long as it holds the thread's lease.
 
@@ -182,19 +159,26 @@ class FileJournal:
         """The bytes of the file, and of the lines that it is still to get."""
         return self._size + len(self._pending)
 
-    def append(self, entries: Sequence[Entry]) -> None:
+    @property
+    def is_full(self) -> bool:
+        """Whether only small entries are stored from now on."""
+        return self.size + MAX_SMALL_BYTES > MAX_GROWN_BYTES
+
+    def append(self, entries: Sequence[Entry], *, may_fill: bool = False) -> None:
         """Write entries with one system call, all or none, after any pending ones.
 
         Raises:
-            StorageFailed: the file cannot be written, is gone, or was replaced.
+            StorageFailed: the file cannot be written, is gone, was replaced, or is full.
         """
-        self._append(entries, keeps=False)
+        self._append(entries, keeps=False, may_fill=may_fill)
 
     def keep(self, entries: Sequence[Entry]) -> StorageFailed | None:
         """Write entries, or queue them for the next successful write."""
         return self._append(entries, keeps=True)
 
-    def _append(self, entries: Sequence[Entry], *, keeps: bool) -> StorageFailed | None:
+    def _append(
+        self, entries: Sequence[Entry], *, keeps: bool, may_fill: bool = False
+    ) -> StorageFailed | None:
         if self._is_deleted or not entries:
             self._check_open()
             return None
@@ -203,7 +187,7 @@ class FileJournal:
         try:
             data = self._writer.lines(entries)
             try:
-                self._flush(data)
+                self._flush(data, may_fill=may_fill)
             except StorageFailed as error:
                 if not keeps:
                     raise
@@ -234,12 +218,17 @@ class FileJournal:
         self._rest_unless_busy()
         return done
 
-    def _flush(self, data: bytes) -> None:
+    def _flush(self, data: bytes, *, may_fill: bool = False) -> None:
         """Write the pending lines, then the data."""
         self._check_open()
-        data = self._pending + data
-        if not data:
+        if not (data or self._pending):
             return
+        may_fill = may_fill or (not self._pending and len(data) <= MAX_SMALL_BYTES)
+        limit = MAX_ROLLOUT_BYTES if may_fill else MAX_GROWN_BYTES
+        if self.size + len(data) > limit:
+            # A larger file could not be loaded again.
+            raise ThreadFull(str(Path(self.path or "").parent), limit)
+        data = self._pending + data
         try:
             self._write(self._open_descriptor(), data)
         except (OSError, MemoryError) as error:

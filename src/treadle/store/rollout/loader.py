@@ -19,15 +19,13 @@ from treadle.store.rollout.format import (
     session_meta,
     to_meta,
 )
-from treadle.store.rollout.reading import MAX_LINE_BYTES, RolloutFile
+from treadle.store.rollout.reading import MAX_LINE_BYTES, MAX_ROLLOUT_BYTES, RolloutFile
 from treadle.store.rollout.replay import Replay
 from treadle.store.stored_thread import StoredThread
 
 logger = logging.getLogger(__name__)
 
 MAX_BASES: Final = 64
-MAX_ROLLOUT_BYTES: Final = 1024 * 1024 * 1024
-"""The largest file that is loaded: most of its contents stay in memory."""
 
 FilesNamed = Callable[[str], Sequence[Path]]
 Pending = tuple[int, bytes]

@@ -27,6 +27,9 @@ SEARCH_BYTES: Final = 256 * 1024
 MAX_LINE_BYTES: Final = 160 * 1024 * 1024
 """The longest line that is read: more than twice the largest client message."""
 
+MAX_ROLLOUT_BYTES: Final = 1024 * 1024 * 1024
+"""The largest file that is loaded: most of its contents stay in memory."""
+
 
 class RolloutFile:
     """A file opened for reading."""
