@@ -82,6 +82,50 @@ async def test_links_of_a_project_lead_to_no_file_that_commands_may_not_read(sta
     assert asked(stage, SECRET) == []
 
 
+def chained(workspace: Path, target: Path) -> str:
+    """Create links that lead to a folder, fewer than the kernel follows, with very many parts."""
+    for number in range(12):
+        (workspace / f"l{number}").symlink_to("./" * 2000 + f"l{number + 1}")
+    (workspace / "l12").symlink_to(target)
+    return "l0"
+
+
+async def test_links_with_very_many_parts_lead_to_no_file_that_commands_may_not_read(
+    stage: Stage,
+) -> None:
+    """The kernel follows them further than the check, which took them for files of the project."""
+    (stage.home / "auth.json").write_text(SECRET)
+    (stage.home / "skill").write_text(f"---\nname: x\ndescription: {SECRET}\n---\n")
+    chain = chained(stage.workspace, stage.home)
+    assert (stage.workspace / chain / "auth.json").read_text() == SECRET
+    skill = stage.workspace / ".agents" / "skills" / "x"
+    skill.mkdir(parents=True)
+    (skill / "SKILL.md").symlink_to(stage.workspace / chain / "skill")
+    (stage.workspace / "AGENTS.md").symlink_to(f"{chain}/auth.json")
+    stage.model.plays(says("ok"))
+    client, thread_id = await start(stage)
+
+    await client.run(thread_id, sandboxPolicy=only(stage.workspace))
+
+    assert stage.model.requests
+    assert asked(stage, SECRET) == []
+
+
+async def test_a_patch_through_links_with_very_many_parts_reveals_no_line(stage: Stage) -> None:
+    """Whether its lines match was shown for any file."""
+    (stage.home / "auth.json").write_text(f"{SECRET}\n")
+    path = f"{chained(stage.workspace, stage.home)}/auth.json"
+    update = f"*** Begin Patch\n*** Update File: {path}\n@@\n-{SECRET}\n+x\n*** End Patch"
+    stage.model.plays(patches(update, "p1"), patches(update.replace(SECRET, "other"), "p2"))
+    client, thread_id = await start(stage)
+
+    await client.run(thread_id, sandboxPolicy=only(stage.workspace))
+
+    outputs = stage.model.requests[-1].outputs()
+    assert outputs["p1"] == outputs["p2"]
+    assert (stage.home / "auth.json").read_text() == f"{SECRET}\n"
+
+
 async def test_a_sub_agent_is_given_no_file_that_describes_the_server(stage: Stage) -> None:
     items = [{"type": "skill", "name": "x", "path": ENVIRONMENT}, {"type": "text", "text": "go"}]
     stage.model.plays(calls("spawn_agent", {"items": items}), *[says("ok")] * 3)

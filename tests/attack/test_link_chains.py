@@ -100,4 +100,4 @@ async def test_a_patch_does_not_follow_what_the_kernel_would_not(
     await run(stage, "apply_patch", f"*** Begin Patch\n*** Add File: {chain}/a\n+x\n*** End Patch")
 
     assert 0 < len(followed) < LENGTH
-    assert "Failed to write file" in stage.model.requests[-1].outputs()["call-1"]
+    assert "patch rejected" in stage.model.requests[-1].outputs()["call-1"]

@@ -85,16 +85,24 @@ class Confinement(Struct, frozen=True):
         """Return whether a file may be created or changed, after resolving its links."""
         if self.is_unrestricted:
             return True
+        way, folder = follow(path), follow(os.path.dirname(path))
+        if way.is_too_long or folder.is_too_long:
+            return False
         # A link in place of the file is checked at both of its ends.
-        return self.is_open(real(path)) and self.is_open(real(os.path.dirname(path), path))
+        entry = os.path.join(folder.place, path.rpartition("/")[2])
+        return self.is_open(way.place) and self.is_open(entry)
 
     def may_read(self, path: str) -> bool:
         """Return whether commands may read a file, after resolving its links."""
         if self.is_unrestricted:
             return True
-        place = real(path)
+        way = follow(path)
+        place = way.place
+        # Where the rest of the links lead is unknown, and the kernel may follow more of them.
         if any(is_within(place, closed) for closed in self.denied):
             return False
+        if way.is_too_long:
+            return self.readable is None and not self.denied
         roots = (root.path for root in self.writable)
         return self.readable is None or any(
             is_within(place, folder) for folder in (*self.readable, *roots)

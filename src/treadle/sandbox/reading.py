@@ -61,8 +61,8 @@ def _check(
     may_read: Callable[[str], bool],
     may_follow: Callable[[str], bool] | None,
 ) -> None:
-    is_named = may_follow is not None and not way.is_too_long and all(map(may_follow, way.links))
-    if not is_named and not may_read(way.place):
+    is_named = may_follow is not None and all(map(may_follow, way.links))
+    if way.is_too_long or not (is_named or may_read(way.place)):
         raise _refusal(path)
 
 

@@ -38,12 +38,12 @@ def read_file(
 
 def _is_readable(path: str, descriptor: int, may_read: Callable[[str], bool]) -> bool:
     """Return whether commands may read an open file, to which a link may have led meanwhile."""
-    place = follow(path).place
+    way = follow(path)
     try:
-        is_same = os.path.samestat(os.fstat(descriptor), os.lstat(place))
+        is_same = os.path.samestat(os.fstat(descriptor), os.lstat(way.place))
     except OSError:
         return False
-    return is_same and may_read(place)
+    return is_same and not way.is_too_long and may_read(way.place)
 
 
 def read_content(descriptor: int, path: str, limit: int, effort: Effort) -> bytes:

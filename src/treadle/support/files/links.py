@@ -13,8 +13,8 @@ from treadle.support.files.working_folder import absolute
 
 # The kernel's limit.
 _LINKS: Final = 40
-# The kernel has no limit for these, but each costs a system call on the event loop.
-_STEPS: Final = 4096
+# The parts in targets of links. The kernel has no limit for these, but each costs a system call.
+_STEPS: Final = 1024
 _MAGIC: Final = re.compile(r"/proc/\d+/(?:task/\d+/)?fd/\d+")
 
 
@@ -37,11 +37,12 @@ def follow(path: str) -> Way:
     steps = 0
     while ahead:
         name = ahead.pop()
+        if name in ("", "."):
+            continue
         if name == "..":
             place = os.path.dirname(place)
             continue
-        here = place if name in ("", ".") else os.path.join(place, name)
-        steps += 1
+        here = os.path.join(place, name)
         try:
             # Such a link only describes what the system opens.
             target = "" if _MAGIC.fullmatch(here) else os.readlink(here)
@@ -51,9 +52,11 @@ def follow(path: str) -> Way:
             place = here
             continue
         found.append(here)
+        parts = target.split("/")
+        steps += len(parts)
         if len(found) == _LINKS or steps > _STEPS:
             rest = [part for part in reversed(ahead) if part not in ("", ".", "..")]
             return Way(os.path.join(here, *rest), tuple(found), is_too_long=True)
         place = "/" if target.startswith("/") else place
-        ahead += target.split("/")[::-1]
+        ahead += parts[::-1]
     return Way(place, tuple(found))
