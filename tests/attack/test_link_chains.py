@@ -6,6 +6,7 @@ Each link costs a system call on the event loop, and a command can make millions
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from tests.harness.model_server import calls, patches, says
 from tests.harness.threads import Stage
 from treadle.protocol.base import JsonValue
+from treadle.sandbox.policy import Confinement
 
 LENGTH = 400
 PATHS = 100
@@ -100,4 +102,25 @@ async def test_a_patch_does_not_follow_what_the_kernel_would_not(
     await run(stage, "apply_patch", f"*** Begin Patch\n*** Add File: {chain}/a\n+x\n*** End Patch")
 
     assert 0 < len(followed) < LENGTH
-    assert "patch rejected" in stage.model.requests[-1].outputs()["call-1"]
+    assert "leads through too many links" in stage.model.requests[-1].outputs()["call-1"]
+
+
+async def test_the_paths_of_a_patch_are_judged_off_the_event_loop(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A patch of 1,000 files below links with long targets stopped the server for half a minute."""
+    judging: set[int] = set()
+    may_write = Confinement.may_write
+
+    def judged(confinement: Confinement, path: str) -> bool:
+        judging.add(threading.get_ident())
+        return may_write(confinement, path)
+
+    monkeypatch.setattr(Confinement, "may_write", judged)
+    moves = "*** Update File: old\n*** Move to: new\n@@\n-x\n+y\n"
+    (stage.workspace / "old").write_text("x\n")
+    await run(stage, "apply_patch", f"*** Begin Patch\n*** Add File: a\n+x\n{moves}*** End Patch")
+
+    assert (stage.workspace / "new").read_text() == "y\n"
+    assert judging
+    assert threading.get_ident() not in judging

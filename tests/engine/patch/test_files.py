@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 def planned(folder: Path, *lines: str) -> tuple[list[FileEdit], list[tuple[str, str | None]]]:
     text = "\n".join(["*** Begin Patch", *lines, "*** End Patch"])
     operations = parse(text)
-    paths = touched(targets(operations, str(folder)))
+    paths = touched(targets(operations, str(folder)), Effort())
     return plan(operations, str(folder), read_file, Effort()), paths
 
 
@@ -247,7 +247,7 @@ def test_a_circular_link_is_not_a_file(folder: Path) -> None:
     """Before Python 3.13 pathlib raises a different error for it."""
     (folder / "circle").symlink_to("circle")
 
-    with pytest.raises(EditFailed, match=f"Failed to write file {folder}/circle"):
+    with pytest.raises(PatchError, match="circle leads through too many links"):
         apply(folder, "*** Add File: circle", "+x")
 
 

@@ -32,7 +32,7 @@ class Turn:
         text = "\n".join(["*** Begin Patch", *lines, "*** End Patch"])
         operations, folder = parse(text), str(self.folder)
         edits = plan(operations, folder, read_file, Effort())
-        paths = touched(targets(operations, folder))
+        paths = touched(targets(operations, folder), Effort())
         self.diff.add(carry_out(edits, paths, Effort()))
         return self.diff.unified(str(self.folder))
 

@@ -243,10 +243,11 @@ class Approvals:
         settings = self._thread.settings_of(turn)
         bounds = self._confine(turn)
         paths = touched(patch.judged())
+        # In a worker: the paths may be many, and deep.
+        workers = self._thread.services.patches.workers
+        is_inside, details = await workers.run(_examine, patch, bounds, paths)
         judgement = judge_edit(
-            settings.approval_policy,
-            settings.enforced_sandbox,
-            is_inside=all(bounds.may_write(path) for path in paths),
+            settings.approval_policy, settings.enforced_sandbox, is_inside=is_inside
         )
         asked = self.hooks.asked.get(call_id)
         judgement = _as_hooks_ask(judgement, asked)
@@ -257,7 +258,6 @@ class Approvals:
         if isinstance(judgement, Forbidden):
             raise Denied(judgement.reason)
         action = ApplyPatchGuardianApprovalReviewAction(cwd, list(paths))
-        details = details_of_edits(patch, bounds)
         if isinstance(judgement, Allowed) or is_known:
             return turn.reviews_all and await self.reviewed(
                 turn, call_id, action, None, before, details=details
@@ -507,3 +507,8 @@ def _as_hooks_ask(judgement: Judgement, asked: str | None) -> Judgement:
     if asked is not None and isinstance(judgement, Allowed):
         return NeedsApproval("hook", asked)
     return judgement
+
+
+def _examine(patch: Draft, bounds: Confinement, paths: Sequence[str]) -> tuple[bool, Details]:
+    """Return whether commands may write all the files of a patch, and what the guardian sees."""
+    return all(map(bounds.may_write, paths)), details_of_edits(patch, bounds)

@@ -21,7 +21,7 @@ from treadle.engine.patch.effort import MAX_BYTES, Effort
 from treadle.engine.patch.plan import FileEdit, Target
 from treadle.engine.patch.reading import read_content
 from treadle.engine.patch.syntax import PatchError
-from treadle.sandbox.paths import real
+from treadle.support.files.links import follow
 from treadle.support.files.reading import open_regular
 from treadle.support.ids import uuid7
 
@@ -57,20 +57,30 @@ class Changed(Struct, frozen=True):
 
 
 def real_path(path: str, *, is_entry: bool = False) -> str:
-    """A path without links; with `is_entry`, the last part may be a link, which is removed."""
-    if not is_entry:
-        return real(path)
+    """A path without links; with `is_entry`, the last part may be a link, which is removed.
+
+    Raises:
+        PatchError: it leads through too many links.
+    """
     place = Path(path)
-    return str(Path(real(str(place.parent)), place.name))
+    way = follow(str(place.parent) if is_entry else path)
+    if way.is_too_long:
+        raise PatchError(f"{path} leads through too many links")
+    return str(Path(way.place, place.name)) if is_entry else way.place
 
 
-def touched(targets: Sequence[Target]) -> list[tuple[str, str | None]]:
+def touched(targets: Sequence[Target], effort: Effort) -> list[tuple[str, str | None]]:
     """The paths of the files in a patch and their new paths if moved, without links.
 
     Raises:
-        PatchError: two operations name the same file; the second would undo the first.
+        PatchError: two operations name the same file, of which the second would undo the first;
+            or a path leads through too many links.
+        Abandoned: the caller was cancelled.
     """
-    pairs = [_touched(target) for target in targets]
+    pairs: list[tuple[str, str | None]] = []
+    for target in targets:
+        effort.check()
+        pairs.append(_touched(target))
     taken: set[str] = set()
     for path in (path for pair in pairs for path in pair if path is not None):
         if path in taken:

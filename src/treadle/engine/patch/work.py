@@ -156,7 +156,7 @@ async def _ended(future: asyncio.Future[Applied]) -> None:
 def _draft(text: str, cwd: str, may_read: Callable[[str], bool], effort: Effort) -> Draft:
     operations = _read(text)
     # Before any file is read: duplicate paths are an error.
-    paths = touched(targets(operations, cwd))
+    paths = touched(targets(operations, cwd), effort)
     edits = plan(operations, cwd, partial(read_file, may_read=may_read), effort)
     return Draft(operations, cwd, edits, paths, _changes(edits), may_read, text)
 
