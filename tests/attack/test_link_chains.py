@@ -13,8 +13,11 @@ import pytest
 
 from tests.harness.model_server import calls, patches, says
 from tests.harness.threads import Stage
+from treadle.engine.tools import options
 from treadle.protocol.base import JsonValue
 from treadle.sandbox.policy import Confinement
+from treadle.sandbox.root_limits import MAX_ROOT_COMPONENTS
+from treadle.support.files.links import Way, follow
 
 LENGTH = 400
 PATHS = 100
@@ -50,10 +53,16 @@ def followed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+def more(permissions: JsonValue) -> dict[str, JsonValue]:
+    """Arguments of a command that needs these permissions."""
+    asked = {"sandbox_permissions": "with_additional_permissions", "cmd": "true"}
+    return {**asked, "additional_permissions": permissions}
+
+
 async def run(stage: Stage, tool: str, arguments: JsonValue) -> None:
     """Run a turn in which the model calls one tool."""
     stage.configure(FEATURES)
-    (stage.home / "rules").mkdir()
+    (stage.home / "rules").mkdir(exist_ok=True)
     rule = 'prefix_rule(pattern=["git"], decision="allow")\n'
     (stage.home / "rules" / "default.rules").write_text(rule)
     reply = patches(arguments) if tool == "apply_patch" else calls(tool, arguments)
@@ -81,11 +90,46 @@ async def test_the_permissions_of_a_command_follow_few_links(
     stage: Stage, chain: Path, followed: list[str]
 ) -> None:
     permissions = {"file_system": {"read": [str(chain)] * PATHS}}
-    options = {"sandbox_permissions": "with_additional_permissions", "cmd": "true"}
-
-    await run(stage, "exec_command", {**options, "additional_permissions": permissions})
+    await run(stage, "exec_command", more(permissions))
 
     assert 0 < len(followed) <= PATHS * 3 * 50
+
+
+@pytest.mark.parametrize("tool", ["request_permissions", "exec_command"])
+async def test_requested_paths_are_resolved_off_the_event_loop(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, tool: str
+) -> None:
+    """Two hundred paths took seconds, and a response may have thousands of such calls."""
+    following: set[int] = set()
+
+    def recorded(path: str) -> Way:
+        following.add(threading.get_ident())
+        return follow(path)
+
+    monkeypatch.setattr(options, "follow", recorded)
+    permissions = {"file_system": {"write": ["a"]}}
+    await run(stage, tool, {"permissions": permissions} | more(permissions))
+
+    assert following
+    assert threading.get_ident() not in following
+
+
+@pytest.mark.parametrize("tool", ["request_permissions", "exec_command"])
+async def test_requested_paths_with_too_many_links_or_parts_are_refused(
+    stage: Stage, chain: Path, tool: str
+) -> None:
+    (stage.workspace / "deep").symlink_to(Path(*["d"] * 300))
+    many = [f"{number}/{'d/' * 50}" for number in range(PATHS)]
+    refusals = []
+    for paths in ([str(chain)], ["deep"], many):
+        permissions = {"file_system": {"write": paths}}
+        stage.model.requests.clear()
+        await run(stage, tool, {"permissions": permissions} | more(permissions))
+        refusals.append(stage.model.requests[-1].outputs()["call-1"])
+
+    assert "leads through too many links" in refusals[0]
+    assert f"must have at most {MAX_ROOT_COMPONENTS} components" in refusals[1]
+    assert f"the paths must have at most {options.MAX_PARTS} components" in refusals[2]
 
 
 async def test_the_folder_of_a_git_command_follows_few_links(

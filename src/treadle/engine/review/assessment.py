@@ -63,7 +63,8 @@ async def assess(thread: LoadedThread) -> tuple[str, GuardianApprovalReview | No
 async def _action_of(thread: LoadedThread, turn: ActiveTurn, call: ToolCall) -> _Action | None:
     tool = thread.tools.find(call)
     if isinstance(tool, ExecCommand | Shell | ShellCommand):
-        return _command(thread, turn, tool.requested(call, thread.settings_of(turn)))
+        requested = await tool.requested(call, thread.settings_of(turn))
+        return _command(thread, turn, requested)
     if isinstance(tool, ApplyPatch):
         return await _patch(thread, turn, tool.text_of(call))
     raise InvalidInput("threadId", f"{EXPECTED}, not of {call.name}")

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from treadle.engine.settings import RunSettings
     from treadle.engine.thread import LoadedThread
     from treadle.engine.turn import ActiveTurn
+    from treadle.support.concurrency.workers import Workers
 
 _MIN_WAIT_MS: Final = 250
 _MAX_WAIT_MS: Final = 30_000
@@ -75,12 +76,14 @@ _BUDGET: Final = {
 }
 
 
-def _requested(call: ToolCall, arguments: _Execute, settings: RunSettings) -> CommandRequest:
+async def _requested(
+    call: ToolCall, arguments: _Execute, settings: RunSettings, workers: Workers
+) -> CommandRequest:
     if arguments.tty and not settings.is_enabled("unified_exec_tty"):
         raise ToolRefused("terminals are disabled: run the command without `tty`")
     is_login = arguments.login and settings.shell.allows_login
     argv = shell_argv(arguments.cmd, shell=arguments.shell, is_login=is_login)
-    return arguments.request(call, argv, settings, is_terminal=arguments.tty)
+    return await arguments.request(call, argv, settings, workers, is_terminal=arguments.tty)
 
 
 class ExecCommand:
@@ -114,13 +117,14 @@ class ExecCommand:
             ["cmd"],
         )
 
-    def requested(self, call: ToolCall, settings: RunSettings) -> CommandRequest:
+    async def requested(self, call: ToolCall, settings: RunSettings) -> CommandRequest:
         """Return the command of a call as a request for approval.
 
         Raises:
             ToolRefused: the arguments are invalid.
         """
-        return _requested(call, read_arguments(call, _Execute), settings)
+        workers = self._thread.services.file_workers
+        return await _requested(call, read_arguments(call, _Execute), settings, workers)
 
     def _properties(self) -> dict[str, JsonValue]:
         if self._thread.settings.is_enabled("unified_exec_tty"):
@@ -132,7 +136,7 @@ class ExecCommand:
         arguments = read_arguments(call, _Execute)
         thread = self._thread
         settings = thread.settings_of(turn)
-        request = _requested(call, arguments, settings)
+        request = await _requested(call, arguments, settings, thread.services.file_workers)
         argv = request.argv
         began = time.monotonic()
         patched = await apply_patch_command(thread, turn, request)

@@ -22,6 +22,8 @@ from treadle.protocol.permission import (
 )
 from treadle.sandbox.paths import real
 from treadle.sandbox.root_limits import roots_fault
+from treadle.support.concurrency.workers import Workers
+from treadle.support.files.links import follow
 
 if TYPE_CHECKING:
     from treadle.engine.settings import RunSettings
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 
 FEATURE: Final = "exec_permission_approvals"
 """The feature that lets the model request permissions for one command."""
+
+MAX_PARTS: Final = 4096
+"""The most components of all paths of a request: each is examined several times."""
 
 _WITH_MORE: Final = "with_additional_permissions"
 
@@ -44,17 +49,22 @@ class _Files(msgspec.Struct, forbid_unknown_fields=True):
     entries: list[_Entry] | None = None
 
     def paths(self, access: FileSystemAccessMode, cwd: str) -> list[str]:
-        """The requested paths, absolute and without links.
+        """The requested paths, absolute and without links; in a worker, because they may be deep.
 
         Raises:
-            ToolRefused: there are too many, or one of them is too long or too deep.
+            ToolRefused: there are too many, or one of them is too long, too deep or has too many
+                links.
         """
         named = self.read if access == "read" else self.write
         entries = [entry.path.path for entry in self.entries or () if entry.access == access]
-        paths = [*(named or ()), *entries]
-        if (fault := roots_fault(paths, f"file_system.{access}")) is not None:
+        paths, field = [*(named or ()), *entries], f"file_system.{access}"
+        if (fault := roots_fault(paths, field)) is not None:
             raise ToolRefused(fault)
-        return absolute(paths, cwd)
+        places = [_place(path, cwd) for path in paths]
+        # Links may lead to deeper folders than the paths name.
+        if (fault := roots_fault(places, field)) is not None:
+            raise ToolRefused(fault)
+        return places
 
 
 class NetworkOption(msgspec.Struct, forbid_unknown_fields=True):
@@ -73,11 +83,19 @@ class Permissions(msgspec.Struct, forbid_unknown_fields=True):
 def parts_of(
     permissions: Permissions, cwd: str
 ) -> tuple[AdditionalFileSystemPermissions | None, AdditionalNetworkPermissions | None]:
-    """The permissions in the format of the protocol, without empty parts."""
+    """The permissions in the format of the protocol, without empty parts; call it in a worker.
+
+    Raises:
+        ToolRefused: the paths exceed a limit.
+    """
     files, network = permissions.file_system, permissions.network
     enabled = network.enabled if network is not None else None
+    read, write = (files.paths("read", cwd), files.paths("write", cwd)) if files else ([], [])
+    parts = sum(path.count("/") for path in (*read, *write))
+    if parts > MAX_PARTS:
+        raise ToolRefused(f"the paths must have at most {MAX_PARTS} components, not {parts}")
     return (
-        files_of(files.paths("read", cwd), files.paths("write", cwd)) if files else None,
+        files_of(read, write),
         None if enabled is None else AdditionalNetworkPermissions(enabled=enabled),
     )
 
@@ -95,6 +113,13 @@ def files_of(read: Sequence[str], write: Sequence[str]) -> AdditionalFileSystemP
     return AdditionalFileSystemPermissions(
         entries=entries, read=list(read) or None, write=list(write) or None
     )
+
+
+def _place(path: str, cwd: str) -> str:
+    way = follow(str(Path(cwd, path)))
+    if way.is_too_long:
+        raise ToolRefused(f"{path} leads through too many links")
+    return way.place
 
 
 def absolute(paths: Iterable[str], cwd: str) -> list[str]:
@@ -136,6 +161,10 @@ def _object(description: str, properties: dict[str, JsonValue]) -> dict[str, Jso
     return {**about, "additionalProperties": False}
 
 
+def _folder(cwd: str, workdir: str | None) -> str:
+    return os.path.normpath(Path(cwd) / (workdir or ""))
+
+
 class EscalationOptions(msgspec.Struct, kw_only=True):
     """The options that every command tool accepts."""
 
@@ -147,11 +176,12 @@ class EscalationOptions(msgspec.Struct, kw_only=True):
     prefix_rule: list[str] | None = None
     additional_permissions: Permissions | None = None
 
-    def request(
+    async def request(
         self,
         call: ToolCall,
         argv: Sequence[str],
         settings: RunSettings,
+        workers: Workers,
         *,
         is_terminal: bool = False,
     ) -> CommandRequest:
@@ -160,7 +190,10 @@ class EscalationOptions(msgspec.Struct, kw_only=True):
         Raises:
             ToolRefused: the requested permissions are invalid.
         """
-        cwd = os.path.normpath(Path(settings.cwd) / (self.workdir or ""))
+        cwd = _folder(settings.cwd, self.workdir)
+        is_on, additional = settings.is_enabled(FEATURE), None
+        if self.additional_permissions is not None or self.sandbox_permissions == _WITH_MORE:
+            additional = await workers.run(self._additional, cwd, is_on=is_on)
         return CommandRequest(
             call_id=call.id,
             argv=tuple(argv),
@@ -168,21 +201,18 @@ class EscalationOptions(msgspec.Struct, kw_only=True):
             escalated=self.sandbox_permissions == "require_escalated",
             justification=self.justification,
             prefix_rule=tuple(self.prefix_rule) if self.prefix_rule else None,
-            additional=self._additional(cwd, is_on=settings.is_enabled(FEATURE)),
+            additional=additional,
             is_terminal=is_terminal,
         )
 
-    def _additional(self, cwd: str, *, is_on: bool) -> AdditionalPermissionProfile | None:
+    def _additional(self, cwd: str, *, is_on: bool) -> AdditionalPermissionProfile:
         permissions = self.additional_permissions
-        wants_more = self.sandbox_permissions == _WITH_MORE
-        if permissions is None and not wants_more:
-            return None
         if not is_on:
             raise ToolRefused(
                 f"additional permissions are disabled; enable `features.{FEATURE}` before using "
                 f"`{_WITH_MORE}`"
             )
-        if not wants_more:
+        if self.sandbox_permissions != _WITH_MORE:
             raise ToolRefused(
                 f"`additional_permissions` requires `sandbox_permissions` set to `{_WITH_MORE}`"
             )

@@ -117,7 +117,10 @@ class RequestPermissions:
         if arguments.environment_id not in (None, ENVIRONMENT):
             raise ToolRefused(f"unknown turn environment id `{arguments.environment_id}`")
         settings = self._thread.settings_of(turn)
-        requested = RequestPermissionProfile(*parts_of(arguments.permissions, settings.cwd))
+        # In a worker: the paths may be deep, and lead through many links.
+        workers = self._thread.services.file_workers
+        parts = await workers.run(parts_of, arguments.permissions, settings.cwd)
+        requested = RequestPermissionProfile(*parts)
         if requested.network is None and requested.file_system is None:
             raise ToolRefused("request_permissions requires at least one permission")
         answer = _NOTHING
@@ -126,7 +129,7 @@ class RequestPermissions:
         if answer is _NOTHING and _may_ask(settings.approval_policy):
             request = self._ask if settings.reviewer == "user" else self._review
             answer = await request(call, turn, requested, arguments.reason)
-        grant = _common(requested, answer.permissions, settings.cwd)
+        grant = await workers.run(_common, requested, answer.permissions, settings.cwd)
         is_strict = bool(answer.strict_auto_review)
         if is_strict and answer.scope == "session":
             # A review of every command is possible for one turn only: a session grant would

@@ -83,14 +83,15 @@ class Shell:
         result = await _run(self._thread, turn, call, arguments, arguments.command)
         return result if isinstance(result, list | str) else result.as_json()
 
-    def requested(self, call: ToolCall, settings: RunSettings) -> CommandRequest:
+    async def requested(self, call: ToolCall, settings: RunSettings) -> CommandRequest:
         """Return the command of a call as a request for approval.
 
         Raises:
             ToolRefused: the arguments are invalid.
         """
         arguments = self._read(call)
-        return arguments.request(call, arguments.command, settings)
+        workers = self._thread.services.file_workers
+        return await arguments.request(call, arguments.command, settings, workers)
 
     def _read(self, call: ToolCall) -> _Argv:
         arguments = read_arguments(call, _Argv)
@@ -127,14 +128,15 @@ class ShellCommand:
         result = await _run(self._thread, turn, call, arguments, self._argv(arguments))
         return result if isinstance(result, list | str) else result.as_text()
 
-    def requested(self, call: ToolCall, settings: RunSettings) -> CommandRequest:
+    async def requested(self, call: ToolCall, settings: RunSettings) -> CommandRequest:
         """Return the command of a call as a request for approval.
 
         Raises:
             ToolRefused: the arguments are invalid.
         """
         arguments = read_arguments(call, _Script)
-        return arguments.request(call, self._argv(arguments), settings)
+        workers = self._thread.services.file_workers
+        return await arguments.request(call, self._argv(arguments), settings, workers)
 
     def _argv(self, arguments: _Script) -> tuple[str, ...]:
         is_login = arguments.login and self._thread.settings.shell.allows_login
@@ -178,7 +180,8 @@ async def _run(
     arguments: _Argv | _Script,
     argv: Sequence[str],
 ) -> _CommandResult | Output:
-    request = arguments.request(call, argv, thread.settings_of(turn))
+    workers = thread.services.file_workers
+    request = await arguments.request(call, argv, thread.settings_of(turn), workers)
     patched = await apply_patch_command(thread, turn, request)
     if patched is not None:
         return patched
