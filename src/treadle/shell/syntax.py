@@ -84,8 +84,9 @@ _MAX_DEPTH: Final = 20
 _MAX_STEPS: Final = 1000
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[[^\]]*\])?\+?=")
-_SUBSCRIPT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\[")
+# In zsh and ksh, letters of any language make a name.
+_ASSIGNMENT: Final = re.compile(r"[^\W\d]\w*(\[[^\]]*\])?\+?=")
+_SUBSCRIPT: Final = re.compile(r"[^\W\d]\w*\[")
 _REDIRECT: Final = re.compile(r"([0-9]*)(<<<|<<-|<<|<>|<&|>>|>&|>\||<(?!\()|>)")
 _EMPTY_LINES: Final = re.compile(r"[ \t\n]*")
 _ENDS_COMMAND: Final = frozenset({"", "\n", ";", "&", "|", ")", "#"})

@@ -226,9 +226,9 @@ class WordReader(ABC):
             word.add_text("")
             self._read_string(word, '"')
             self._at += 1
-        elif self._text.startswith(("\\\n", "=", "^", "~", "+"), self._at):
+        elif self._text.startswith(("\\\n", "=", "^", "~", "+"), self._at) or self.peek().isalpha():
             # The shell joins lines first, so that this may yet become a substitution. The other
-            # characters are flags of an expansion in zsh.
+            # characters are flags of an expansion in zsh, where any letter may begin a name.
             raise UnparsedScript
         else:
             word.parts.append("$")

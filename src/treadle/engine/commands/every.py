@@ -144,4 +144,4 @@ _MAX_FITTING: Final = 20
 _MAX_BEHIND: Final = 50
 _READERS: Final = SHELLS | READERS_WITHOUT_PROGRAM | {"source", "."}
 _PRINTERS: Final = frozenset({"echo", "printf", "print"})
-_STARTING: Final = STARTERS | SHELLS | {"alias", "eval", "hash"}
+_STARTING: Final = STARTERS | SHELLS | {"alias", "eval", "fc", "hash", "hist"}

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import pairwise, takewhile
+from posixpath import normpath
 from typing import Final
 
 from treadle.engine.commands.unclear import CommandTooComplex, Glob, Unclear
@@ -149,15 +150,22 @@ def reads_input(command: Sequence[str]) -> bool:
     """Whether a command runs its input instead of a file or an argument."""
     name = name_of(command)
     if name in _SOURCING:
-        return any(map(_INPUT.fullmatch, command[1:2]))
+        return any(map(_is_input, command[1:2]))
     if name in READERS_WITHOUT_PROGRAM:
         return _has_no_program(name, command)
     if name not in SHELLS:
         return False
+    if any(word in _WITH_FILE and _is_input(file) for word, file in pairwise(command[:_MAX_TAIL])):
+        return True
     at, flags = _after_options(command)
     if "c" in flags or not _ONLY_SAYS.isdisjoint(command):
         return False
-    return "s" in flags or at >= len(command) or bool(_INPUT.fullmatch(command[at]))
+    return "s" in flags or at >= len(command) or _is_input(command[at])
+
+
+def _is_input(word: str) -> bool:
+    """Whether a shell that reads this file reads its own input, or that of a process."""
+    return _INPUT.fullmatch(normpath(word)) is not None
 
 
 def _has_no_program(name: str, command: Sequence[str]) -> bool:
@@ -181,8 +189,10 @@ def _has_no_program(name: str, command: Sequence[str]) -> bool:
 
 
 def gives_names(command: Sequence[str]) -> bool:
-    """Whether a command defines another name by which later commands may start a program."""
+    """Whether a command starts a program, or lets later commands do so, by another name."""
     name = name_of(command)
+    if name in _REPEATING:  # a changed copy of an earlier command
+        return not any(word.startswith("-") and "l" in word for word in command[1:])
     if name == "hash":  # in zsh it takes assignments
         return any(word.startswith("-p") or "=" in word for word in command[1:])
     return name == "alias" and any("=" in word for word in command[1:])
@@ -193,7 +203,7 @@ def _shell_scripts(command: Sequence[str]) -> Iterator[str]:
     if "c" in flags and at < len(command):
         yield command[at]
     for flag, script in pairwise(command[1:]):
-        if flag.startswith("-") and not flag.startswith("--") and "c" in flag:
+        if flag.startswith(("-", "+")) and not flag.startswith("--") and "c" in flag:
             yield script
             return
 
@@ -208,7 +218,8 @@ def _after_options(command: Sequence[str]) -> tuple[int, str]:
         if word.startswith("--"):
             at += 2 if word in _WITH_FILE else 1
         elif len(word) > 1 and word[0] in "-+":
-            flags += word[1:] if word[0] == "-" else ""
+            # bash and dash read `+c` like `-c`.
+            flags += word[1:]
             at += 1 + word.count("o") + word.count("O")
         else:
             break
@@ -250,7 +261,7 @@ SHELLS: Final = frozenset(
 _STRING_STARTERS: Final = frozenset(
     """
     env flock parallel runuser screen script sg ssh-agent su tmux trap watch xvfb-run systemd-run
-    compgen complete entr hyperfine mapfile readarray watchexec
+    compgen complete emulate entr hyperfine mapfile readarray sched watchexec zpty
     """.split()
 )
 STARTERS: Final = _STRING_STARTERS | frozenset(
@@ -261,7 +272,7 @@ STARTERS: Final = _STRING_STARTERS | frozenset(
     fakeroot numactl valgrind perf bwrap firejail unbuffer rlwrap catchsegv
     dbus-run-session systemd-inhibit cgexec faketime coproc choom uclampset coresched runcon capsh
     gosu su-exec run0 tini dumb-init eatmydata proxychains proxychains4 torsocks cpulimit chronic
-    start-stop-daemon gdb lldb rr proot fakechroot npx bunx uvx
+    start-stop-daemon gdb lldb rr proot fakechroot npx bunx uvx jobs
     """.split()
 )
 # These append their input to the arguments of a command.
@@ -309,15 +320,18 @@ _RUNS: Final = frozenset({"exec", "run", "x"})
 _LOADER: Final = re.compile(r"ld(?:-[\w.-]+)?\.so")
 # Shell commands that evaluate subscripts and the substitutions in them.
 _EVALUATING: Final = frozenset(
-    "[ declare export getopts let local printf read readonly test typeset unset wait".split()
+    """
+    [ break continue declare exit export float getopts integer let local printf read readonly
+    repeat return shift test typeset unset wait
+    """.split()
 )
 _SUBSCRIPT: Final = re.compile(r"\[(?:[^\[\]`$]|\$(?!\())*(?:\$\(|`)")
-# Prefixes of commands in zsh.
-_MODIFIERS: Final = frozenset("noglob nocorrect repeat -".split())
+# Prefixes of commands in zsh, and in fish.
+_MODIFIERS: Final = frozenset("noglob nocorrect repeat - and begin not or".split())
+_REPEATING: Final = frozenset({"fc", "hist"})
 _SOURCING: Final = frozenset({"source", "."})
-_INPUT: Final = re.compile(
-    r"-|<\(\)|/dev/stdin|/dev/fd/\d+|/proc/(?:self|thread-self|\$\$|\d+)/fd/\d+"
-)
+# In any folder: the one that a command runs in is not known.
+_INPUT: Final = re.compile(r"-|<\(\)|(?:.*/)?stdin|(?:.*/)?fd/\d+", re.DOTALL)
 _ONLY_SAYS: Final = frozenset({"--version", "--help"})
 _WITH_FILE: Final = frozenset({"--rcfile", "--init-file"})
 _FIND_STARTS: Final = frozenset("-exec -execdir -ok -okdir".split())
