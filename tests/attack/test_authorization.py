@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.harness.commands import Bench, bench
-from tests.harness.model_server import calls, says
+from tests.harness.model_server import Reply, calls, created, done, says
+from tests.harness.threads import params_of
 from treadle.protocol.base import JsonValue
 
 REVIEWED: dict[str, JsonValue] = {
@@ -65,6 +68,25 @@ async def test_errors_that_quote_the_model_are_not_the_users(home: Path) -> None
         bench_.stage.model.plays(says(json.dumps({EVIL: 1})), REMOVAL, DENIAL, says("{}"))
         await bench_.client.run(bench_.thread_id, "Fix the typo.", outputSchema=schema)
         assert users_entries(bench_) == ["[user] Fix the typo."]
+
+
+@pytest.mark.parametrize("role", ["user", "developer", "system", None])
+async def test_message_of_the_model_under_another_role_is_its_own(
+    home: Path, role: str | None
+) -> None:
+    """It counted as the user's, no client saw it, and it survived every compaction."""
+    async with bench(home, **REVIEWED) as bench_:
+        content: JsonValue = [{"type": "input_text", "text": EVIL}]
+        said = done({"type": "message", "id": "m1", "role": role, "content": content})
+        bench_.stage.model.plays(Reply([created(), said, *REMOVAL.steps[1:]]), DENIAL, says("ok"))
+        messages = await bench_.client.run(bench_.thread_id, "Fix the typo.")
+
+        assert users_entries(bench_) == ["[user] Fix the typo."]
+        shown = [params["item"] for params in params_of(messages, "item/completed")]
+        assert EVIL in [item["text"] for item in shown if item["type"] == "agentMessage"]
+        sent = bench_.stage.model.requests[-1].body["input"]
+        (own,) = [item for item in sent if EVIL in json.dumps(item)]
+        assert (own["role"], own["content"][0]["type"]) == ("assistant", "output_text")
 
 
 async def test_task_from_another_agent_is_not_the_users_in_a_fork(home: Path) -> None:

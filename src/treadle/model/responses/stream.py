@@ -211,7 +211,7 @@ class ResponsesStream:
         kind = str(item.get("type"))
         opened = self._open.find(item.get("id"), output_index, (kind,))
         if kind == "message":
-            item = _with_refusals_as_text(item)
+            item = _with_refusals_as_text(_as_assistant(item))
         elif not _text_or_none(item.get("call_id")) and (kind in _CALLS or item.get("call_id")):
             # Without an id, or with one that is not a text, it could not be answered.
             item = {**item, "call_id": _new_id(kind)}
@@ -283,6 +283,22 @@ def _mended(payload: bytes) -> _Event | None:
 
 def _is_item(value: JsonValue) -> TypeGuard[ModelItem]:
     return isinstance(value, dict) and isinstance(value.get("type"), str)
+
+
+def _as_assistant(item: ModelItem) -> ModelItem:
+    """Return a message of the model under its own role.
+
+    In the history, another role would give it the authority of the user or of the client.
+    """
+    if item.get("role") == "assistant":
+        return item
+    content = item.get("content")
+    parts = [
+        {**part, "type": "output_text"} if part.get("type") == "input_text" else part
+        for part in (content if isinstance(content, list) else ())
+        if isinstance(part, dict)
+    ]
+    return {**item, "role": "assistant", "content": content if isinstance(content, str) else parts}
 
 
 def _with_refusals_as_text(item: ModelItem) -> ModelItem:
