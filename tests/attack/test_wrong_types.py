@@ -85,3 +85,19 @@ async def test_web_search_with_wrong_types_is_stored_as_it_is_published(stage: S
 
     assert stored == published
     assert (stored["query"], stored["action"]["queries"]) == ("kept", ["kept"])
+
+
+@pytest.mark.parametrize("namespace", [{"a": 1}, [1], 7])
+async def test_call_whose_namespace_is_no_text_does_not_end_the_turn(
+    stage: Stage, namespace: JsonValue
+) -> None:
+    """It failed the turn, and with it the calls beside it."""
+    call: JsonValue = {"type": "function_call", "name": "update_plan", "namespace": namespace}
+    plan: JsonValue = {"call_id": "c", "arguments": '{"plan": []}'}
+    stage.model.plays(Reply([created(), done({**call, **plan}), completed()]), says("ok"))
+    client = await stage.client()
+    thread_id = await client.start()
+    ended = params_of(await client.run(thread_id), "turn/completed")[-1]["turn"]
+
+    assert ended["status"] == "completed", ended["error"]
+    assert stage.model.requests[-1].outputs()["c"] == "Plan updated"

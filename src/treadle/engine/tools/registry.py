@@ -240,12 +240,13 @@ def read_call(item: ModelItem) -> ToolCall | None:
             return ToolCall(str(item["call_id"]), "tool_search", text, is_search=True)
         case _:
             return None
+    namespace = item.get("namespace")
     return ToolCall(
         id=str(item["call_id"]),
         name=str(item.get("name")),
         input=text,
         is_custom=item["type"] == "custom_tool_call",
-        namespace=item.get("namespace"),
+        namespace=namespace if isinstance(namespace, str) else None,
     )
 
 

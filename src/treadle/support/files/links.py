@@ -46,7 +46,7 @@ def follow(path: str) -> Way:
         try:
             # Such a link only describes what the system opens.
             target = "" if _MAGIC.fullmatch(here) else os.readlink(here)
-        except OSError:
+        except (OSError, ValueError):  # no path contains a null byte
             target = ""
         if not target:
             place = here
