@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from tests.harness.model_server import Reply, completed, created, done, says
+from tests.harness.model_server import Reply, calls, completed, created, done, says
 from tests.harness.threads import EPILOGUE, Stage, outline, params_of
 from treadle.engine import turn_limits
+from treadle.engine.accounting import goals
 from treadle.engine.conversation import model_context
 from treadle.engine.turn_limits import MAX_EMPTY_RESPONSES
 from treadle.protocol.base import JsonValue
@@ -94,3 +95,38 @@ async def test_a_side_conversation_that_grows_too_large_fails(stage: Stage) -> N
     assert turn["error"]["message"].startswith("the model context has ")
     assert turn["error"]["codexErrorInfo"] == "contextWindowExceeded"
     assert len(stage.model.requests) == 1
+
+
+async def test_a_model_that_sets_goal_after_goal_stops(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each new goal allowed as many turns as the one before, without a user."""
+    monkeypatch.setattr(goals, "MAX_CONTINUATIONS", 2)
+    client = await stage.client()
+    thread_id = await client.start(cwd=str(stage.workspace))
+    for number in range(6):
+        create = calls("create_goal", {"objective": "more"}, f"c{number}")
+        end = calls("update_goal", {"status": "complete"}, f"u{number}")
+        stage.model.plays(create, end, create, says("ok", f"m{number}"))
+    await client.start_turn(thread_id)
+    await client.until(
+        "thread/goal/updated", lambda params: params["goal"]["status"] == "budgetLimited"
+    )
+
+    assert len((await client.read(thread_id))["turns"]) == 3
+    # The user takes part again.
+    messages = await client.run(thread_id, "go on")
+    assert outline(messages)[-1] == EPILOGUE[-1]
+    await client.until("turn/started")
+
+
+@pytest.mark.parametrize("budget", ["-5", "0", "1000000000001", "1" + "0" * 300])
+async def test_a_goal_has_a_budget_that_every_client_can_read(stage: Stage, budget: str) -> None:
+    client = await stage.client()
+    thread_id = await client.start(cwd=str(stage.workspace))
+    stage.model.plays(calls("create_goal", f'{{"objective": "x", "token_budget": {budget}}}'))
+    await client.run(thread_id)
+
+    refused = "tokenBudget must be between 1 and 1000000000000"
+    assert refused in stage.model.requests[-1].outputs()["call-1"]
+    assert (await client.request("thread/goal/get", {"threadId": thread_id}))["goal"] is None

@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 from treadle.engine.errors import InvalidInput
 from treadle.engine.events.log import EventLog
 from treadle.engine.turn import ActiveTurn
+from treadle.model.base import MAX_TOKENS
 from treadle.protocol import notifications as n
 from treadle.protocol.goal import (
     ThreadGoal,
@@ -60,7 +61,8 @@ class Goals:
         """Set a goal, or change the current one.
 
         Raises:
-            InvalidInput: there is no goal to change, or the objective is blank or too long.
+            InvalidInput: there is no goal to change, the objective is blank or too long, or the
+                budget is not one.
             StorageFailed: the goal cannot be stored, and stays as it is.
         """
         if objective is not None and not objective.strip():
@@ -68,6 +70,8 @@ class Goals:
         if objective is not None and len(objective) > MAX_OBJECTIVE_CHARACTERS:
             limit = f"at most {MAX_OBJECTIVE_CHARACTERS} characters, not {len(objective)}"
             raise InvalidInput("objective", f"objective must have {limit}")
+        if isinstance(token_budget, int) and not 0 < token_budget <= MAX_TOKENS:
+            raise InvalidInput("tokenBudget", f"tokenBudget must be between 1 and {MAX_TOKENS}")
         now = self._clock() // 1000
         goal = self.current
         if objective is not None:
@@ -88,9 +92,15 @@ class Goals:
             changed = msgspec.structs.replace(changed, token_budget=token_budget)
         self._log.store(GoalChanged(changed))
         self._log.sync_soon()
-        self._continuations = 0
+        if turn_id is None:
+            # Not for the model: it could set goal after goal without end.
+            self.restart()
         self._publish(changed, turn_id)
         return changed
+
+    def restart(self) -> None:
+        """Let the goal start as many turns as a new one: the user takes part."""
+        self._continuations = 0
 
     def clear(self) -> bool:
         """Clear the goal; false if there is none.
