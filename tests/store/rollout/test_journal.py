@@ -13,9 +13,11 @@ from treadle.engine.events.log import EventLog
 from treadle.protocol import notifications as n
 from treadle.protocol.error import WarningNotification
 from treadle.protocol.item import AgentMessageThreadItem
-from treadle.store.journal import Event, Journal, ThreadExists
+from treadle.store.journal import Event, Journal, ThreadExists, ThreadFull
 from treadle.store.memory import MemoryJournal
 from treadle.store.records import InputQueued
+from treadle.store.rollout import journal as journals
+from treadle.store.rollout.journal import FileJournal
 from treadle.store.store import SEQ_GAP, Store
 
 
@@ -192,3 +194,41 @@ def test_a_lone_surrogate_is_replaced_not_refused(store: Store, clock: Clock) ->
     item = store.read(journal.thread_id).turns[0].items[1]
     assert item == AgentMessageThreadItem(id="a", text="x\N{REPLACEMENT CHARACTER}y")
     assert turn.id == store.read(journal.thread_id).turns[0].id
+
+
+def test_a_full_journal_keeps_little_and_writes_nothing_after_what_it_dropped(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The outputs of thousands of commands would stay in memory; without some, no turn is whole."""
+    monkeypatch.setattr(journals, "MAX_GROWN_BYTES", 10_000)
+    monkeypatch.setattr(journals, "MAX_SMALL_BYTES", 100)
+    monkeypatch.setattr(journals, "MAX_QUEUED_BYTES", 5_000)
+    journal = store.create(meta(clock))
+    assert isinstance(journal, FileJournal)
+    failures = [journal.keep([warning(seq, "x" * 2_000)]) for seq in range(1, 40)]
+    path = Path(journal.path or "")
+    size = path.stat().st_size
+
+    assert [failure is None for failure in failures[:3]] == [True, True, True]
+    assert isinstance(failures[-1], ThreadFull)
+    assert journal.pending is not None
+    assert 0 < len(journal.pending[1]) <= 5_000
+    with pytest.raises(ThreadFull):
+        journal.append([warning(40)])
+    journal.close()
+    assert path.stat().st_size == size
+
+
+def test_a_full_journal_stores_small_entries_and_what_ends_a_turn(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "MAX_GROWN_BYTES", 1)
+    journal = store.create(meta(clock))
+    assert journal.is_full
+    journal.append([warning(1)])
+    with pytest.raises(ThreadFull):
+        journal.append([warning(2, "x" * journals.MAX_SMALL_BYTES)])
+    journal.append([warning(2, "x" * journals.MAX_SMALL_BYTES)], may_fill=True)
+
+    assert [event.seq for event in journal.read(0)] == [1, 2]
+    journal.close()

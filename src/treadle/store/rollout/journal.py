@@ -35,6 +35,9 @@ MAX_GROWN_BYTES: Final = MAX_ROLLOUT_BYTES // 8 * 7
 MAX_SMALL_BYTES: Final = 16 * 1024
 """What a thread still stores at once after that: it can be resumed, named and archived."""
 
+MAX_QUEUED_BYTES: Final = 16 * 1024 * 1024
+"""What a full thread keeps in memory of what it cannot store, until it is unloaded."""
+
 _CHECKPOINT_BYTES: Final = 64 * 1024
 _TURN_BOUNDARIES: Final = (TURN_STARTED.method, TURN_COMPLETED.method)
 _EVENT_MARK: Final = b'"treadle":{"record":"event"'
@@ -137,7 +140,8 @@ class FileJournal:
         self._stat = os.fstat(descriptor)
         self._size = self._stat.st_size
         # Lines that could not be written: the file continues with them.
-        self._pending = b""
+        self._pending = bytearray()
+        self._has_dropped = False  # lines are missing from these, which are not written any more
         # Where to truncate the file before the next write, after a failed write.
         self._torn_at: int | None = None
         self._sync = sync
@@ -152,7 +156,7 @@ class FileJournal:
     @property
     def pending(self) -> tuple[int, bytes] | None:
         """The lines that could not be written, and their offset in the file."""
-        return (self._size, self._pending) if self._pending else None
+        return (self._size, bytes(self._pending)) if self._pending else None
 
     @property
     def size(self) -> int:
@@ -192,13 +196,20 @@ class FileJournal:
                 if not keeps:
                     raise
                 failure = error
-                self._pending += data
+                self._queue(data, error)
         except BaseException:
             self._writer.restore(mark)
             raise
         self._follow(entries)
         self._rest_unless_busy()
         return failure
+
+    def _queue(self, data: bytes, error: StorageFailed) -> None:
+        """Queue lines; those of a full thread only up to a limit, because they stay in memory."""
+        is_too_much = len(self._pending) + len(data) > MAX_QUEUED_BYTES
+        self._has_dropped |= is_too_much and isinstance(error, ThreadFull)
+        if not self._has_dropped:
+            self._pending += data
 
     def sync(self) -> asyncio.Future[None]:
         """Sync the file to disk; a new one with its name and its folders."""
@@ -225,16 +236,16 @@ class FileJournal:
             return
         may_fill = may_fill or (not self._pending and len(data) <= MAX_SMALL_BYTES)
         limit = MAX_ROLLOUT_BYTES if may_fill else MAX_GROWN_BYTES
-        if self.size + len(data) > limit:
+        if self._has_dropped or self.size + len(data) > limit:
             # A larger file could not be loaded again.
             raise ThreadFull(str(Path(self.path or "").parent), limit)
-        data = self._pending + data
+        data = bytes(self._pending) + data
         try:
             self._write(self._open_descriptor(), data)
         except (OSError, MemoryError) as error:
             self._rest_unless_busy()
             raise self._failed(error) from error
-        self._pending = b""
+        self._pending = bytearray()
         self._size += len(data)
 
     def _failed(self, error: OSError | MemoryError) -> StorageFailed:
@@ -303,7 +314,7 @@ class FileJournal:
         with RolloutFile(Path(self.path or ""), self._reopen()) as file:
             for _, line in file.lines(offset, file.size):
                 yield line
-        yield from self._pending.split(b"\n")
+        yield from bytes(self._pending).split(b"\n")
 
     def stat(self) -> os.stat_result:
         """Return the state of the file, for later comparison by the index."""
