@@ -136,3 +136,29 @@ async def test_messages_that_share_an_id_are_all_kept(stage: Stage) -> None:
         by_item[delta["itemId"]] = by_item.get(delta["itemId"], "") + delta["delta"]
     assert list(by_item.values()) == ["one", "two"]
     assert words(await client.read(thread_id)) == [["hi", "one", "two"]]
+
+
+async def test_an_approval_is_not_taken_for_that_of_a_retry(stage: Stage) -> None:
+    """After a restart the first call skipped its own approval, and asked to leave the sandbox."""
+    client = await stage.client()
+    thread_id = await client.start(
+        cwd=str(stage.workspace), approvalPolicy="untrusted", sandbox="workspace-write"
+    )
+    commands: list[JsonValue] = [
+        {"type": "function_call", "name": "shell", "call_id": id_, "arguments": arguments}
+        for id_, arguments in (
+            ("a", '{"command": ["touch", "one"]}'),
+            ("a/retry", '{"command": ["touch", "two"]}'),
+        )
+    ]
+    stage.model.plays(Reply([created(), *map(done, commands), completed()]), says("ok"))
+    await client.start_turn(thread_id)
+    before = [(await client.until(ASK))[-1]["params"] for _ in commands]
+    await stage.restart()
+    client = await stage.client()
+    await client.request("thread/resume", {"threadId": thread_id})
+    after = [(await client.until(ASK))[-1]["params"] for _ in commands]
+
+    assert [each.get("reason") for each in (*before, *after)] == [None] * 4
+    assert {each["command"] for each in after} == {"touch one", "touch two"}
+    assert {each["itemId"] for each in after} == {each["itemId"] for each in before}

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from treadle.engine.approvals.permission import RETRY
 from treadle.engine.tools.registry import read_call
 from treadle.model.base import (
     ItemDone,
@@ -99,6 +100,8 @@ class TurnIds:
 
     def _make_unique(self, id_: str, prefix: str) -> str:
         # Not derived from the old id: providers reject ids longer than 64 characters.
-        new_id = f"{prefix}_{uuid7()}" if id_ in self._used else id_
+        # With this suffix it could be taken for the request to retry another call.
+        is_free = id_ not in self._used and not id_.endswith(RETRY)
+        new_id = id_ if is_free else f"{prefix}_{uuid7()}"
         self._used.add(new_id)
         return new_id

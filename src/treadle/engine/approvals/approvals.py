@@ -20,6 +20,7 @@ from treadle.engine.approvals.judgement import (
     judge_retry,
 )
 from treadle.engine.approvals.permission import (
+    RETRY,
     ApprovalUnavailable,
     CommandRequest,
     Denied,
@@ -82,8 +83,6 @@ LONG_COMMAND: Final = 4096
 
 BY_USER: Final = "rejected by user"
 BY_ERROR: Final = "approval request failed"
-# Suffix of the call id in the key of a request to retry the call without the sandbox.
-RETRY: Final = "/retry"
 
 
 class Approvals:

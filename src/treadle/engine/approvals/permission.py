@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import Struct, field
 
 from treadle.protocol.permission import AdditionalPermissionProfile
 from treadle.sandbox.policy import Confinement
+
+RETRY: Final = "/retry"
+"""Suffix of the call id in the key of a request to retry the call without the sandbox."""
 
 CommandKey: TypeAlias = tuple[tuple[str, ...], str, bool, bool, bytes]
 """Identifies a command: a grant covers all commands with the same key."""
