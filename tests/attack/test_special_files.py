@@ -175,7 +175,8 @@ async def test_a_patch_of_anything_but_a_regular_file_is_refused(
 
     assert outline(await client.run(thread_id))[-2:] == EPILOGUE
     output = stage.model.requests[-1].outputs()["call-1"]
-    assert output.startswith("apply_patch verification failed: Failed to read file to update")
+    refusals = ("Failed to read file to update", f"{place}/circle leads through too many links")
+    assert output.startswith(tuple(f"apply_patch verification failed: {each}" for each in refusals))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "circle"])

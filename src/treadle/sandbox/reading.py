@@ -61,8 +61,11 @@ def _check(
     may_read: Callable[[str], bool],
     may_follow: Callable[[str], bool] | None,
 ) -> None:
+    if way.is_too_long:
+        # Where it leads is unknown, also if the kernel follows more of it.
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
     is_named = may_follow is not None and all(map(may_follow, way.links))
-    if way.is_too_long or not (is_named or may_read(way.place)):
+    if not is_named and not may_read(way.place):
         raise _refusal(path)
 
 
