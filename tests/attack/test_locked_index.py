@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.harness.model_server import says
+from tests.harness.stalls import stalled
 from tests.harness.threads import Client, Stage, words
 from treadle.protocol.base import JsonValue
-from treadle.store.index import catalog, database
+from treadle.store.index import catalog, database, scanner
 from treadle.store.index.database import IndexBusy
 from treadle.store.index.writer import IndexWriter
 from treadle.store.store import Store
@@ -142,6 +143,27 @@ async def test_a_thread_that_the_index_has_at_its_old_place_is_found(
     assert await ids(client) == [threads[0]]
     archived = await client.request("thread/list", {"archived": True})
     assert archived["data"] == []
+
+
+async def test_a_thread_is_archived_while_the_files_are_scanned(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The change waited for the scan, which waited to write: until one of them gave up."""
+    monkeypatch.setattr(catalog, "SETTLE_SECONDS", 10 * SECONDS)
+    client, other = await stage.client(), await stage.client()
+    stage.model.plays(says("one"))
+    thread_id = await client.start()
+    await client.run(thread_id, "first")
+    await client.request("thread/unsubscribe", {"threadId": thread_id})
+    assert await ids(client) == [thread_id]
+
+    async with asyncio.TaskGroup() as tasks:
+        with stalled(scanner, "newest_first") as stall:
+            listing = tasks.create_task(ids(other))
+            await stall.reached()
+            async with asyncio.timeout(SECONDS):
+                await client.request("thread/archive", {"threadId": thread_id})
+    assert listing.result() == []
 
 
 async def test_a_thread_is_listed_as_soon_as_its_message_is_accepted(stage: Stage) -> None:

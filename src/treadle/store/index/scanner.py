@@ -12,7 +12,8 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -215,53 +216,73 @@ class Scanner:
                     self.take(other)
 
     def take(self, path: Path) -> None:
-        """Read a file into the index; a file that is not a rollout is remembered as such."""
-        with self._lock:
-            self._look_at(path)
-            self._enter_batch()
+        """Read a file into the index; a file that is not a rollout is remembered as such.
+
+        May run inside `writing`, so it waits for no scan: a scan itself waits to write.
+        """
+        seen = self._read(path, lambda: None)
+        if seen is not None:
+            self._enter([seen])
 
     def _look_at(self, path: Path) -> None:
         """Read a file; the next batch adds it to the index."""
+        seen = self._read(path, self._enter_batch)
+        if seen is None:
+            return
+        self._batch.append(seen)
+        if len(self._batch) >= BATCH:
+            self._enter_batch()
+
+    def _read(self, path: Path, enter_others: Callable[[], None]) -> _Seen | None:
+        """Read a file; `None` if it is gone, or cannot be read now.
+
+        `enter_others` adds the files that were read before: its base may be among them.
+        """
         stat, row = stat_of(str(path)), None
         if stat is None:
             self.forget(path)
-            return
+            return None
+        find_base = partial(self._find_base, enter_others)
         try:
             with RolloutFile(path) as file:
                 # Before reading: bytes appended meanwhile then show as a different size.
                 stat = file.stat()
                 archived = path.parent.name == ARCHIVED
-                row = summarize(file, archived=archived, find_base=self._find_base)
+                row = summarize(file, archived=archived, find_base=find_base)
         except (sqlite3.Error, IndexBusy):
             raise
         except Exception as error:  # noqa: BLE001  boundary: one file must not hide the others
             _log_skipped(path, error)
             if is_shortage(error):
                 # Not recorded, so it is read again the next time.
-                return
-        self._batch.append(_Seen(path, stat, row))
-        if len(self._batch) >= BATCH:
-            self._enter_batch()
+                return None
+        return _Seen(path, stat, row)
 
     def _enter_batch(self) -> None:
         """Add what was read, in one transaction in which no file is read."""
         batch, self._batch = self._batch, []
-        if not batch:
-            return
+        if batch:
+            self._enter(batch)
+
+    def _enter(self, batch: Sequence[_Seen]) -> None:
         with self._database.writing():
             for seen in batch:
+                if stat_of(str(seen.path)) is None:
+                    continue  # moved since it was read, perhaps after its new place was entered
                 if seen.row is None:
                     self.note(seen.path, None, seen.stat)
                 elif seen.row.meta.id not in self._held:
                     self.add(seen.path, seen.row, seen.stat)
 
-    def _find_base(self, session: SessionMeta, depth: int = 0) -> Row | None:
+    def _find_base(
+        self, enter_others: Callable[[], None], session: SessionMeta, depth: int = 0
+    ) -> Row | None:
         """Return the row of the file that another one continues."""
         base = session.history_base
         if base is None or depth > MAX_BASES:
             return None
         # It may be among those that were just read.
-        self._enter_batch()
+        enter_others()
         for path in self.files_named(base.thread_id):
             if segment_of(path.name) not in ("", base.thread_id):
                 continue
@@ -270,7 +291,7 @@ class Scanner:
                     return summarize(
                         file,
                         archived=False,
-                        find_base=lambda inner: self._find_base(inner, depth + 1),
+                        find_base=lambda inner: self._find_base(enter_others, inner, depth + 1),
                     )
             except (sqlite3.Error, IndexBusy):
                 raise
