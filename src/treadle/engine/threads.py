@@ -80,6 +80,8 @@ class Threads:
         # Hooks that run at the end of unloaded threads.
         self._endings: set[asyncio.Task[None]] = set()
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        # Threads that are created and not in memory yet: they count toward the limit.
+        self._created: set[str] = set()
 
     @cached_property
     def agents(self) -> Agents:
@@ -105,13 +107,34 @@ class Threads:
             StorageFailed: the thread cannot be stored.
             TooManyThreads: no further thread may be loaded.
         """
+        journal, loaded = self.create(
+            settings, describe=describe, ephemeral=ephemeral, budget=budget, metadata=metadata
+        )
+        return self.install(journal, loaded)
+
+    def create(
+        self,
+        settings: RunSettings,
+        *,
+        describe: Callable[[ThreadMeta], ThreadMeta],
+        ephemeral: bool = False,
+        budget: Budget | None = None,
+        metadata: dict[str, JsonValue] | None = None,
+    ) -> tuple[Journal, LoadedState]:
+        """Create a thread that no client can use until it is installed.
+
+        Raises:
+            StorageFailed: the thread cannot be stored.
+            TooManyThreads: no further thread may be loaded.
+        """
         self._check_room()
         now = self.services.clock() // 1000
         meta = describe(_new_meta(settings, now, budget, metadata, ephemeral=ephemeral))
         journal = self.store.create(meta, ephemeral=ephemeral)
         meta = msgspec.structs.replace(meta, path=journal.path)
-        return self.install(
-            journal, LoadedState(meta, settings, meter=Meter(budget, "thread") if budget else None)
+        self._created.add(meta.id)
+        return journal, LoadedState(
+            meta, settings, meter=Meter(budget, "thread") if budget else None
         )
 
     def opening(self, thread_id: str) -> asyncio.Lock:
@@ -184,7 +207,7 @@ class Threads:
     def _check_room(self) -> None:
         """Leave descriptors for commands and files: a thread takes two while a turn runs."""
         limit = max(MIN_LOADED, descriptor_limit() // 4)
-        if len(self._loaded) >= limit:
+        if len(self._loaded) + len(self._created) >= limit:
             raise TooManyThreads(limit)
 
     async def discard(self, thread: LoadedThread) -> None:
@@ -193,6 +216,11 @@ class Threads:
         thread.close()
         with suppress(OSError, StoreError):
             await self.store.run(partial(self.store.delete, thread.id))
+
+    def leave(self, journal: Journal) -> None:
+        """Close a created thread that will not be installed."""
+        self._created.discard(journal.thread_id)
+        journal.close()
 
     def get(self, thread_id: str) -> LoadedThread:
         """Return a thread in memory.
@@ -395,9 +423,10 @@ class Threads:
         )
 
     def install(self, journal: Journal, loaded: LoadedState) -> LoadedThread:
-        """Create a thread in memory; it replaces one with the same id."""
+        """Create a thread in memory."""
         from treadle.engine.thread import LoadedThread
 
+        self._created.discard(loaded.meta.id)
         thread = LoadedThread(journal, loaded, self.services, self)
         self._loaded[thread.id] = thread
         return thread

@@ -76,3 +76,15 @@ async def test_the_time_between_turns_is_not_counted(stage: Stage) -> None:
 
     assert [meter.started_at for meter in meters] == [None]
     assert [meter.requests for meter in meters] == [1]
+
+
+async def test_a_fork_has_the_budget_of_its_source_counted_from_zero(stage: Stage) -> None:
+    client = await stage.client()
+    thread_id = await client.start(budget={"maxModelRequests": 1})
+    await client.run(thread_id, "one")
+    forked = await client.request("thread/fork", {"threadId": thread_id})
+    fork = forked["thread"]["id"]
+    assert outline(await client.run(fork, "two"))[-2:] == EPILOGUE
+
+    spent = await failure(await client.run(fork, "three"))
+    assert spent == "the thread's budget of 1 model requests is used"

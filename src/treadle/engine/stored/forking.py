@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -19,7 +22,7 @@ from treadle.model.base import ModelItem
 from treadle.protocol.extension import Budget
 from treadle.protocol.turn import Turn as TurnSnapshot
 from treadle.store.continuation import entries_of
-from treadle.store.journal import Entry, Event, StorageFailed
+from treadle.store.journal import Entry, Event, Journal, StoreError
 from treadle.store.records import HistoryItem
 from treadle.store.stored_thread import StoredThread, ThreadMeta
 from treadle.support.concurrency.threads import give_way
@@ -58,7 +61,7 @@ async def fork(
 
     extra = origin.extra or {}
     budget = extra.get("budget")
-    thread = threads.start(
+    journal, created = threads.create(
         settings,
         describe=describe_fork,
         ephemeral=ephemeral,
@@ -70,9 +73,9 @@ async def fork(
     def copy() -> Sequence[Entry]:
         copied = threads.store.cut(source, last_turn_id=last_turn_id, before_turn_id=before_turn_id)
         _interrupt_running_turn(copied)
-        return entries_of(copied, thread.id)
+        return entries_of(copied, created.meta.id)
 
-    return await _fill(threads, thread, await threads.store.run(copy))
+    return await _fill(threads, journal, created, copy)
 
 
 def _interrupt_running_turn(copied: StoredThread) -> None:
@@ -101,35 +104,61 @@ async def start_from(
     describe: Callable[[ThreadMeta], ThreadMeta],
 ) -> LoadedThread:
     """Start a thread whose history is a conversation from elsewhere."""
-    thread = threads.start(settings, describe=describe)
-    return (await _fill(threads, thread, [HistoryItem(item) for item in history]))[0]
+    journal, created = threads.create(settings, describe=describe)
+    entries = [HistoryItem(item) for item in history]
+    return (await _fill(threads, journal, created, lambda: entries))[0]
 
 
 async def _fill(
-    threads: Threads, thread: LoadedThread, entries: Sequence[Entry]
+    threads: Threads, journal: Journal, created: LoadedState, read: Callable[[], Sequence[Entry]]
 ) -> tuple[LoadedThread, list[TurnSnapshot]]:
-    """Append the entries to a new thread and load it with the resulting state."""
+    """Append entries to a new thread, and install it with the resulting state.
+
+    It is installed only when it is complete: a client that finds it earlier, by its file, waits.
+    """
+    has_begun = False
+
+    def work() -> tuple[LoadedState, list[TurnSnapshot]] | Exception:
+        nonlocal has_begun
+        has_begun = True
+        try:
+            return _append(journal, created, read())
+        except Exception as error:  # noqa: BLE001 - raised below, if the caller still waits
+            return error
+
+    async with threads.opening(created.meta.id):
+        try:
+            # No other code knows the thread yet, so a worker thread may write its journal.
+            outcome = await threads.store.run(work, on_abandoned=lambda _: threads.leave(journal))
+        except asyncio.CancelledError:
+            if not has_begun:
+                threads.leave(journal)
+            raise
+        if not isinstance(outcome, Exception):
+            loaded, turns = outcome
+            return threads.install(journal, loaded), turns
+        threads.leave(journal)
+        with suppress(OSError, StoreError):
+            await threads.store.run(partial(threads.store.delete, created.meta.id))
+        raise outcome
+
+
+def _append(
+    journal: Journal, created: LoadedState, entries: Sequence[Entry]
+) -> tuple[LoadedState, list[TurnSnapshot]]:
     from treadle.engine.stored.transcript import history_of, settings_of, turns_of, usage_of
 
-    def append() -> tuple[LoadedState, list[TurnSnapshot]]:
-        # In batches, to limit memory and not to block other threads.
-        for start in range(0, len(entries), BATCH):
-            thread.journal.append(entries[start : start + BATCH], may_fill=True)
-            give_way()
-        loaded = LoadedState(
-            thread.meta,
-            thread.settings,
-            history_of(entries),
-            usage_of(entries),
-            last_context=settings_of(entries),
-            start="fork",
-        )
-        return loaded, turns_of(entry for entry in entries if isinstance(entry, Event))
-
-    # No other code knows the thread yet, so a worker thread may write its journal.
-    try:
-        loaded, turns = await threads.store.run(append)
-    except StorageFailed:
-        await threads.discard(thread)
-        raise
-    return threads.install(thread.journal, loaded), turns
+    # In batches, to limit memory and not to block other threads.
+    for start in range(0, len(entries), BATCH):
+        journal.append(entries[start : start + BATCH], may_fill=True)
+        give_way()
+    loaded = LoadedState(
+        created.meta,
+        created.settings,
+        history_of(entries),
+        usage_of(entries),
+        meter=created.meter,
+        last_context=settings_of(entries),
+        start="fork",
+    )
+    return loaded, turns_of(entry for entry in entries if isinstance(entry, Event))
