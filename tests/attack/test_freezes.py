@@ -35,6 +35,7 @@ from treadle.engine.patch.files import MAX_FOLDERS
 from treadle.engine.project import skills
 from treadle.protocol.base import JsonValue
 from treadle.server.files import service as server_files
+from treadle.server.handlers import thread as thread_handlers
 from treadle.server.query_limits import MAX_TERM_CHARACTERS
 from treadle.server.session import MAX_FILE_REQUESTS
 from treadle.server.sources import skills as server_skills
@@ -386,6 +387,33 @@ async def test_other_clients_are_served_while_skills_and_documents_are_read(
         messages = await client.end_of(turn_id)
 
     assert outline(messages)[-2:] == EPILOGUE
+
+
+@pytest.mark.parametrize(
+    ("method", "step"),
+    [
+        ("thread/start", "read_git_info"),
+        ("thread/fork", "read_git_info"),
+        ("thread/start", "read_project_docs"),
+        ("thread/fork", "read_project_docs"),
+        ("thread/resume", "read_project_docs"),
+    ],
+)
+async def test_other_clients_are_served_while_a_folder_is_examined_for_a_thread(
+    stage: Stage, method: str, step: str
+) -> None:
+    """A repository may have many packed branches, and a document in each of many folders."""
+    client, other = await stage.client(), await stage.client()
+    stage.model.plays(says("ok"))
+    thread_id = await client.start(cwd=str(stage.workspace))
+    await client.run(thread_id)
+    params = {"cwd": str(stage.workspace)} if method == "thread/start" else {"threadId": thread_id}
+    async with asyncio.TaskGroup() as tasks:
+        with stalled(thread_handlers, step) as stall:
+            answer = tasks.create_task(client.request(method, params))
+            await stall.reached()
+            assert await other.request("thread/loaded/list", {})
+    assert answer.result()["thread"]["cwd"] == str(stage.workspace)
 
 
 def test_a_folder_of_skills_is_scanned_up_to_a_limit(

@@ -29,7 +29,6 @@ SAFE: Final = {
     "engine/commands/unclear.py _PIECE": "reads texts with at most 8 brackets (_MAX_WILD)",
     "engine/commands/unclear.py _pattern": "has at most 8 wildcards, and reads names of rules",
     "engine/hooks/hook.py matching": "written by the user, who trusted it; reads names of tools",
-    "engine/project/git.py _resolve": "each line is read once: no part of it can go beyond its end",
     "engine/tools/tool_search.py _WORD": "gives back one letter, which another branch takes",
     "model/catalog.py _TRAITS 2": "matches from the start of a name only, in `traits_of`",
     "model/catalog.py _TRAITS 3": "matches from the start of a name only, in `traits_of`",

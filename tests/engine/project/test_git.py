@@ -48,6 +48,22 @@ def test_packed_references_are_read(repository: Path) -> None:
     assert read_git_info(str(repository)) == GitInfo(branch="main", sha=sha)
 
 
+def test_only_a_line_of_a_commit_and_the_branch_is_a_packed_reference(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    sha = "0" * 39 + "1"
+    lines = [
+        "# pack-refs with: peeled refs/heads/main",
+        " refs/heads/main",
+        f"{sha} refs/heads/main2",
+        f"{sha} refs/heads/main",
+        "^" + "2" * 40,
+    ]
+    (tmp_path / ".git" / "packed-refs").write_text("\n".join(lines))
+
+    assert read_git_info(str(tmp_path)) == GitInfo(branch="main", sha=sha)
+
+
 def test_a_detached_head_has_no_branch(repository: Path) -> None:
     git(repository, "checkout", "-q", "--detach")
 

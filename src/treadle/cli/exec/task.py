@@ -20,7 +20,7 @@ from treadle.config.file import ConfigError, Overrides, load_config, read_toml
 from treadle.config.layers import absolute_paths
 from treadle.config.providers import choose_model
 from treadle.config.settings import ConfigValues
-from treadle.engine.project.git import read_git_info
+from treadle.engine.project.git import is_in_repository
 from treadle.protocol.base import JsonValue
 from treadle.protocol.review import (
     BaseBranchReviewTarget,
@@ -69,7 +69,7 @@ def read_task(args: Namespace, environ: Mapping[str, str] = os.environ) -> ExecT
     if args.command == "review":
         prompt, review = None, _target(args, prompt)
     is_confined = not args.dangerously_bypass_approvals_and_sandbox
-    if is_confined and not args.skip_git_repo_check and read_git_info(str(cwd)) is None:
+    if is_confined and not args.skip_git_repo_check and not is_in_repository(str(cwd)):
         message = "Not inside a trusted directory and --skip-git-repo-check was not specified."
         raise ExecError(message)
     names = [name for each in args.image for name in each.split(",")]

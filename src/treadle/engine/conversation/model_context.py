@@ -346,11 +346,6 @@ class ModelContext:
             self.remember(turn, message("developer", skills or instructions.NO_SKILLS))
         self._skills = skills
 
-    def project_docs(self) -> ProjectDocs:
-        """Return the AGENTS.md files that apply to the thread."""
-        cwd, home = Path(self._state.settings.cwd), self._state.services.home
-        return read_project_docs(cwd, may_read=self._may_read(), home=home)
-
     def reset_history(self, history: Sequence[ModelItem]) -> None:
         """Return to an earlier history."""
         self.history = History(self._state.log, history)

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from treadle.engine.errors import InvalidInput
 from treadle.engine.project.confined_git import ConfinedGit, GitUnavailable
-from treadle.engine.project.git import read_git_info
+from treadle.engine.project.git import is_in_repository
 from treadle.protocol.review import (
     BaseBranchReviewTarget,
     CommitReviewTarget,
@@ -142,7 +142,7 @@ def _require_name(field: str, value: str) -> str:
 
 
 def _check_repository(cwd: str) -> None:
-    if read_git_info(cwd) is None:
+    if not is_in_repository(cwd):
         raise InvalidInput(_PATH, f"{cwd} is not inside a git repository")
 
 

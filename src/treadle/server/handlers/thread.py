@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import lru_cache, partial
-from typing import TypeVar
+from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from treadle.connection.context import Context
 from treadle.connection.router import Router
 from treadle.engine.events.intake import keep_settings, thread_stored
+from treadle.engine.project.docs import read_project_docs
 from treadle.engine.project.git import read_git_info
 from treadle.engine.settings import RunSettings
 from treadle.engine.stored.forking import fork, start_from
@@ -19,6 +21,7 @@ from treadle.engine.threads import Threads
 from treadle.engine.tools.dynamic import check_tools, replace_tools
 from treadle.jsonrpc.errors import InvalidRequest
 from treadle.protocol import notifications as n
+from treadle.protocol.base import GitInfo
 from treadle.protocol.client_requests import (
     CLIENT_REQUESTS,
     THREAD_FORK,
@@ -48,6 +51,14 @@ from treadle.store.stored_thread import StoredThread, ThreadMeta
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
 
+class _Joined(NamedTuple):
+    """A thread that a client joins, its turns, and the files with instructions to agents."""
+
+    thread: LoadedThread
+    turns: list[Turn]
+    sources: list[str]
+
+
 @router.request(THREAD_START)
 async def thread_start(
     ctx: Context[ClientSession], params: ThreadStartParams
@@ -59,9 +70,11 @@ async def thread_start(
         await check_project(server, params.project_id, is_ephemeral=bool(params.ephemeral))
     settings, effective = await workers.run(start_settings, server.configuration, params)
     send_warnings(ctx.session, effective)
+    git = await workers.run(read_git_info, settings.cwd)
+    sources = await _instruction_sources(ctx.session, settings)
     thread = server.threads.start(
         _for_client(ctx.session, settings),
-        describe=partial(_describe, ctx.session, params),
+        describe=partial(_describe, ctx.session, params, git),
         ephemeral=bool(params.ephemeral),
         budget=params.budget,
         metadata=params.metadata,
@@ -70,7 +83,7 @@ async def thread_start(
     if params.project_id is not None:
         await join_project(server, thread, params.project_id)
     ctx.after_reply(partial(introduce, ctx.session, thread))
-    return _session(server.threads, thread, ThreadStartResponse, [])
+    return _session(server.threads, thread, ThreadStartResponse, [], sources)
 
 
 @router.request(THREAD_RESUME)
@@ -79,20 +92,22 @@ async def thread_resume(
 ) -> ThreadResumeResponse:
     """Load a stored thread, or join a loaded one, and subscribe the client to it."""
     threads = ctx.session.server.threads
+    await threads.store.refresh_placements()
     thread_id = await _requested_id(ctx.session, params)
     if params.history and threads.find(thread_id) is None:
-        thread, turns = await _from_history(ctx.session, params), list[Turn]()
-        await thread_stored(threads, thread)
+        joined = await _from_history(ctx.session, params)
+        await thread_stored(threads, joined.thread)
     else:
         # Several clients may resume one thread at once: the first one loads it.
         async with threads.opening(thread_id):
-            thread, turns = await _joined(ctx.session, thread_id, params)
-    await threads.store.refresh_placements()
+            joined = await _joined(ctx.session, thread_id, params)
     # No await from here on: the next event must reach the joining client. A client that names the
     # last event it saw receives the later ones; for others the answer holds the history.
+    thread, turns, sources = joined
     ctx.after_reply(partial(_join, ctx.session, thread, params.after_seq))
     wants_turns = not params.exclude_turns and params.after_seq is None
-    answer = _session(threads, thread, ThreadResumeResponse, turns if wants_turns else [])
+    shown = turns if wants_turns else []
+    answer = _session(threads, thread, ThreadResumeResponse, shown, sources)
     turns_cursor, items_cursor = backwards_cursors(turns)
     first = params.initial_turns_page
     return msgspec.structs.replace(
@@ -115,22 +130,19 @@ async def _requested_id(session: ClientSession, params: ThreadResumeParams) -> s
     return params.thread_id
 
 
-async def _joined(
-    session: ClientSession, thread_id: str, params: ThreadResumeParams
-) -> tuple[LoadedThread, list[Turn]]:
+async def _joined(session: ClientSession, thread_id: str, params: ThreadResumeParams) -> _Joined:
     threads = session.server.threads
     while (thread := threads.find(thread_id)) is not None:
         _check_cursor(params, thread.log.last_seq)
+        sources = await _instruction_sources(session, thread.settings)
         turns = await threads.stored.turns(thread)
         if threads.find(thread_id) is thread:
             _take_tools(thread, params)
-            return thread, turns
+            return _Joined(thread, turns, sources)
     return await _load(session, params)
 
 
-async def _load(
-    session: ClientSession, params: ThreadResumeParams
-) -> tuple[LoadedThread, list[Turn]]:
+async def _load(session: ClientSession, params: ThreadResumeParams) -> _Joined:
     """Load a thread and publish that it is loaded."""
     server = session.server
     journal, stored = await server.threads.open(params.thread_id, params.path)
@@ -139,6 +151,7 @@ async def _load(
         _check_cursor(params, journal.last_seq)
         workers, configuration = session.file_workers, server.configuration
         settings = await workers.run(stored_settings, configuration, stored, params)
+        sources = await _instruction_sources(session, settings)
         waits = await server.threads.stored.find_waiting_agents(stored)
         thread = server.threads.load(journal, stored, _for_client(session, settings), waits)
     except BaseException:
@@ -149,7 +162,7 @@ async def _load(
     _take_tools(thread, params)
     changed = ThreadStatusChangedNotification(status=thread.status, thread_id=thread.id)
     server.threads.services.broadcast(n.THREAD_STATUS_CHANGED, changed)
-    return thread, stored.turns
+    return _Joined(thread, stored.turns, sources)
 
 
 def _take_tools(thread: LoadedThread, params: ThreadResumeParams) -> None:
@@ -159,7 +172,7 @@ def _take_tools(thread: LoadedThread, params: ThreadResumeParams) -> None:
         replace_tools(thread, params.dynamic_tools)
 
 
-async def _from_history(session: ClientSession, params: ThreadResumeParams) -> LoadedThread:
+async def _from_history(session: ClientSession, params: ThreadResumeParams) -> _Joined:
     """Start a thread from a history that the client provides."""
     server = session.server
     start = ThreadStartParams(
@@ -178,13 +191,17 @@ async def _from_history(session: ClientSession, params: ThreadResumeParams) -> L
         dynamic_tools=params.dynamic_tools,
     )
     items = msgspec.to_builtins(params.history or [])
-    settings, _ = await session.file_workers.run(start_settings, server.configuration, start)
-    return await start_from(
+    workers = session.file_workers
+    settings, _ = await workers.run(start_settings, server.configuration, start)
+    git = await workers.run(read_git_info, settings.cwd)
+    sources = await _instruction_sources(session, settings)
+    thread = await start_from(
         server.threads,
         items,
         _for_client(session, settings),
-        describe=partial(_describe, session, start),
+        describe=partial(_describe, session, start, git),
     )
+    return _Joined(thread, [], sources)
 
 
 @router.request(THREAD_FORK)
@@ -194,11 +211,13 @@ async def thread_fork(ctx: Context[ClientSession], params: ThreadForkParams) -> 
     source = await server.threads.stored.read(params.thread_id, params.path)
     workers = ctx.session.file_workers
     settings = await workers.run(stored_settings, server.configuration, source, params)
+    git = await workers.run(read_git_info, settings.cwd)
+    sources = await _instruction_sources(ctx.session, settings)
     thread, turns = await fork(
         server.threads,
         source,
         _for_client(ctx.session, settings),
-        describe=partial(_describe, ctx.session, params),
+        describe=partial(_describe, ctx.session, params, git),
         ephemeral=params.ephemeral,
         last_turn_id=params.last_turn_id,
         before_turn_id=params.before_turn_id,
@@ -206,15 +225,17 @@ async def thread_fork(ctx: Context[ClientSession], params: ThreadForkParams) -> 
     await thread_stored(server.threads, thread)
     await inherit_project(server, source.meta.id, thread)
     ctx.after_reply(partial(introduce, ctx.session, thread))
-    return _session(
-        server.threads, thread, ThreadForkResponse, [] if params.exclude_turns else turns
-    )
+    shown = [] if params.exclude_turns else turns
+    return _session(server.threads, thread, ThreadForkResponse, shown, sources)
 
 
 def _describe(
-    session: ClientSession, params: ThreadStartParams | ThreadForkParams, meta: ThreadMeta
+    session: ClientSession,
+    params: ThreadStartParams | ThreadForkParams,
+    git: GitInfo | None,
+    meta: ThreadMeta,
 ) -> ThreadMeta:
-    """Record the client that started the thread."""
+    """Record the client that started the thread, and the repository of its folder."""
     client = session.client
     return msgspec.structs.replace(
         meta,
@@ -222,8 +243,16 @@ def _describe(
         cli_version=PROTOCOL_VERSION,
         source=session.server.source,
         thread_source=params.thread_source,
-        git_info=read_git_info(meta.cwd),
+        git_info=git,
     )
+
+
+async def _instruction_sources(session: ClientSession, settings: RunSettings) -> list[str]:
+    """Return the AGENTS.md files that apply to a thread; they may be many, or slow to read."""
+    services, folder = session.server.threads.services, Path(settings.cwd)
+    may_read = services.boundary.may_read(settings.sandbox, settings.cwd)
+    read = partial(read_project_docs, folder, may_read=may_read, home=services.home)
+    return (await session.file_workers.run(read)).sources
 
 
 def _for_client(session: ClientSession, settings: RunSettings) -> RunSettings:
@@ -282,7 +311,9 @@ def _check_archived(stored: StoredThread) -> None:
 S = TypeVar("S", ThreadStartResponse, ThreadResumeResponse, ThreadForkResponse)
 
 
-def _session(threads: Threads, thread: LoadedThread, kind: type[S], turns: list[Turn]) -> S:
+def _session(
+    threads: Threads, thread: LoadedThread, kind: type[S], turns: list[Turn], sources: list[str]
+) -> S:
     """Return the thread and its settings."""
     settings: RunSettings = thread.settings
     return kind(
@@ -294,7 +325,7 @@ def _session(threads: Threads, thread: LoadedThread, kind: type[S], turns: list[
         sandbox=settings.sandbox,
         active_permission_profile=settings.permission_profile,
         thread=threads.placed(thread.snapshot(turns)),
-        instruction_sources=thread.context.project_docs().sources,
+        instruction_sources=sources,
         reasoning_effort=settings.effort,
         runtime_workspace_roots=[settings.cwd],
         service_tier=settings.service_tier,
