@@ -375,6 +375,7 @@ class Connection(Generic[S]):
         for future in self._open.values():
             if not future.done():
                 future.set_exception(ConnectionLost(f"{self.peer} closed the connection"))
+                future.exception()  # retrieved here: the caller may be cancelled already
         self._open.clear()
 
     async def _finish_handlers(self) -> None:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Coroutine
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import Struct
@@ -31,10 +32,7 @@ from treadle.protocol.notifications import (
     SERVER_NOTIFICATIONS,
     THREAD_STARTED,
 )
-from treadle.protocol.thread import (
-    ServerRequestResolvedNotification,
-    ThreadStartedNotification,
-)
+from treadle.protocol.thread import ThreadStartedNotification
 from treadle.server.requests.server_requests import needs_person, send_request
 from treadle.server.subscription import Subscription
 from treadle.store.journal import Event
@@ -90,8 +88,8 @@ class ClientSession:
         self.samples: dict[RequestId, asyncio.Timeout] = {}
         # Threads whose last call the guardian assesses for this client.
         self.assessments: set[str] = set()
-        # Threads for which the client asks the user something, once for each question.
-        self.questions: list[LoadedThread] = []
+        # How many questions the client asks the user for each thread; an unloaded one is forgotten.
+        self.questions: WeakKeyDictionary[LoadedThread, int] = WeakKeyDictionary()
         # Tasks that report changed files, by watch id; null while a watch is being opened.
         self.watches: dict[str, asyncio.Task[None] | None] = {}
         # File searches whose query changes, by the ids that the client chose.
@@ -100,9 +98,10 @@ class ClientSession:
         self._broadcasts: Subscription | None = None
         self._followed: dict[str, FollowedThread] = {}
         # Server requests that the client has not answered yet, by number.
-        self._open_requests: dict[int, asyncio.Task[None] | None] = {}
-        # Former subscriptions to threads that still have undelivered broadcasts.
-        self._former: dict[str, Subscription] = {}
+        self._open_requests: dict[int, asyncio.Task[None]] = {}
+        # What former subscriptions delivered of threads that have undelivered broadcasts: events
+        # after the first number, through the second.
+        self._former: dict[str, tuple[int, int]] = {}
 
     @cached_property
     def file_workers(self) -> Workers:
@@ -191,7 +190,8 @@ class ClientSession:
         followed.task.cancel()
         broadcasts = self._broadcasts
         if broadcasts is not None and broadcasts.position < broadcasts.last_seq:
-            self._former[thread_id] = followed.subscription
+            subscription = followed.subscription
+            self._former[thread_id] = subscription.after, subscription.position
         # The client may still answer open requests, but no longer blocks them: the others decide.
         requests = followed.thread.server_requests
         for request in requests.open:
@@ -207,9 +207,11 @@ class ClientSession:
 
     def leave(self) -> None:
         """End all subscriptions: the client has disconnected."""
-        while self.questions:
+        for thread, count in self.questions.items():
             # Otherwise commands would never time out.
-            self.questions.pop().terminals.close_question()
+            for _ in range(count):
+                thread.terminals.close_question()
+        self.questions.clear()
         for thread_id in list(self._followed):
             self.unsubscribe(thread_id)
 
@@ -251,8 +253,6 @@ class ClientSession:
             await self.connection.room()
             self._send_request(self.connection, thread, event)
             return
-        if isinstance(event.params, ServerRequestResolvedNotification):
-            self._stop_waiting(event.params.request_id)
         if not self._wants(SERVER_NOTIFICATIONS[event.method]):
             return
         if self.server.threads.is_shared(thread):
@@ -272,18 +272,29 @@ class ClientSession:
         if needs_person(request) and not self.has_person:
             self._leave_to_person(thread, number)
             return
+        at_end = partial(self._stop_waiting, number)
         if number in self._open_requests:
-            current = self._open_requests[number]
-            if current is not None and not current.done():
-                thread.server_requests.hold(number, self)
+            if not self._open_requests[number].done():
+                thread.server_requests.hold(number, self, at_end)
             return
         try:
             answer = send_request(connection, thread, request, self)
         except ConnectionLost:
             return
-        thread.server_requests.hold(number, self)
-        work = self._take_answer(thread, number, answer)
-        self._open_requests[number] = connection.spawn(work, f"answer to {number}")
+        task = connection.spawn(self._take_answer(thread, number, answer), f"answer to {number}")
+        if task is None:
+            answer.close()
+            return
+        thread.server_requests.hold(number, self, at_end)
+        self._open_requests[number] = task
+
+        def on_done(done: asyncio.Task[None]) -> None:
+            # A task that is cancelled before its first step does not run the coroutine.
+            answer.close()
+            if done.cancelled():
+                thread.server_requests.leave(number, self)
+
+        task.add_done_callback(on_done)
 
     def _leave_to_person(self, thread: LoadedThread, number: int) -> None:
         """Leave a request to the clients with a person; if there are none, it is refused."""
@@ -300,7 +311,7 @@ class ClientSession:
         try:
             thread.server_requests.answer(number, await answer, self.name)
         except ConnectionLost:
-            pass
+            thread.server_requests.leave(number, self)
         except RpcError as error:
             thread.server_requests.refuse(number, str(error), self.name)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -308,10 +319,10 @@ class ClientSession:
         finally:
             thread.server_requests.release(number, self)
 
-    def _stop_waiting(self, number: RequestId) -> None:
-        """Stop waiting for an answer: another client gave one, or none is needed."""
-        task = self._open_requests.pop(number, None) if isinstance(number, int) else None
-        if task is not None:
+    def _stop_waiting(self, number: int) -> None:
+        """Stop waiting for an answer: there is one, or none is needed."""
+        task = self._open_requests.pop(number, None)
+        if task is not None and task is not asyncio.current_task():
             task.cancel()
 
     @property
@@ -339,7 +350,7 @@ class ClientSession:
         former = self._former.get(thread_id)
         if self._broadcasts is not None and event.seq == self._broadcasts.last_seq:
             self._former.clear()
-        return former is not None and former.after < event.thread_seq <= former.position
+        return former is not None and former[0] < event.thread_seq <= former[1]
 
     def _wants(self, method: Notification[P]) -> bool:
         if self.client is None or method.method in self._opted_out:

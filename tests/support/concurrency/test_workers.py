@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 
 import pytest
 
+from treadle.support.concurrency import workers as workers_module
 from treadle.support.concurrency.key_locks import KeyLocks
 from treadle.support.concurrency.workers import Workers
 
@@ -40,6 +42,20 @@ async def test_a_caller_that_is_cancelled_does_not_wait_and_the_work_keeps_its_t
         release.set()
 
         assert await second
+
+
+async def test_an_idle_thread_keeps_nothing_of_its_first_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A busy server keeps its threads: each held what its first call had read."""
+    monkeypatch.setattr(workers_module, "IDLE_SECONDS", 10 * SECONDS)
+    held, freed = threading.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    weakref.finalize(held, loop.call_soon_threadsafe, freed.set)
+    await Workers("test", 1).run(held.is_set)
+    del held
+    async with asyncio.timeout(SECONDS):
+        await freed.wait()
 
 
 async def test_workers_of_one_kind_do_not_take_the_threads_of_another() -> None:

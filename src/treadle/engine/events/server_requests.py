@@ -61,6 +61,8 @@ class ServerRequest(Struct, eq=False):
     by: str = ""
     # Clients that have received the request and may still answer it.
     holders: set[object] = field(default_factory=set)
+    # What each client does when the request is resolved, also one that is no longer subscribed.
+    at_end: dict[object, Callable[[], None]] = field(default_factory=dict)
     refusal: ServerRequestRefused | None = None
     # Answered, though perhaps not on the disk yet.
     is_settled: bool = False
@@ -167,11 +169,12 @@ class ServerRequests(Struct):
         self._settle(request, result)
         return True
 
-    def hold(self, request_id: int, holder: object) -> None:
-        """Register that a client has received the request."""
+    def hold(self, request_id: int, holder: object, at_end: Callable[[], None]) -> None:
+        """Register that a client has received the request; `at_end` is called at its end."""
         request = self._by_number.get(request_id)
         if request is not None:
             request.holders.add(holder)
+            request.at_end[holder] = at_end
 
     def refuse(self, request_id: int, reason: str, by: str, kind: Refusal = "error") -> None:
         """Accept an error or an invalid answer.
@@ -185,13 +188,20 @@ class ServerRequests(Struct):
             request.refusal = ServerRequestRefused(reason, kind)
 
     def release(self, request_id: int, holder: object) -> None:
-        """Register that a client will no longer answer the request."""
+        """Register that others no longer wait for a client, which may still answer the request."""
         request = self._by_number.get(request_id)
         if request is None:
             return
         request.holders.discard(holder)
         if request.refusal is not None and not request.holders and request.is_open:
             self._settle(request, request.refusal)
+
+    def leave(self, request_id: int, holder: object) -> None:
+        """Register that a client can no longer answer the request."""
+        request = self._by_number.get(request_id)
+        if request is not None:
+            request.at_end.pop(holder, None)
+            self.release(request_id, holder)
 
     def waiting_calls(self) -> set[str]:
         """Return the calls whose answer may come after a restart."""
@@ -359,5 +369,8 @@ class ServerRequests(Struct):
     def _publish_resolved(self, request: ServerRequest) -> None:
         about = {**self._for_logs(request), "by": request.by}
         logger.debug("server request resolved", extra=about)
+        at_end, request.at_end = request.at_end, {}
+        for action in at_end.values():
+            action()
         params = ServerRequestResolvedNotification(request.request_id, self.thread_id)
         self.log.publish(n.SERVER_REQUEST_RESOLVED, params)

@@ -33,9 +33,9 @@ def thread_increment_elicitation(
     """Pause the timeouts of a thread's commands until the client decrements, or disconnects."""
     session = ctx.session
     thread = session.server.threads.get(params.thread_id)
-    if len(session.questions) >= MAX_QUESTIONS:
+    if sum(session.questions.values()) >= MAX_QUESTIONS:
         raise InvalidInput("threadId", f"a client may have {MAX_QUESTIONS} open elicitations")
-    session.questions.append(thread)
+    session.questions[thread] = session.questions.get(thread, 0) + 1
     return ThreadIncrementElicitationResponse(thread.terminals.open_question(), paused=True)
 
 
@@ -46,8 +46,10 @@ def thread_decrement_elicitation(
     """Undo an increment of this client."""
     session = ctx.session
     thread = session.server.threads.get(params.thread_id)
-    if thread not in session.questions:
+    open_count = session.questions.pop(thread, 0)
+    if not open_count:
         raise InvalidInput("threadId", "out-of-band elicitation count is already zero")
-    session.questions.remove(thread)
+    if open_count > 1:
+        session.questions[thread] = open_count - 1
     count = thread.terminals.close_question()
     return ThreadDecrementElicitationResponse(count, paused=count > 0)

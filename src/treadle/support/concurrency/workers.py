@@ -110,10 +110,14 @@ class _DaemonThreads(Executor):
         if self._idle.acquire(blocking=False):
             self._calls.put(call)
         else:
-            threading.Thread(target=self._serve, args=(call,), name=self._name, daemon=True).start()
+            # In a list, from which it is taken: a thread keeps its arguments while it runs.
+            threading.Thread(
+                target=self._serve, args=([call],), name=self._name, daemon=True
+            ).start()
         return future
 
-    def _serve(self, call: Callable[[], None] | None) -> None:
+    def _serve(self, first: list[Callable[[], None]]) -> None:
+        call: Callable[[], None] | None = first.pop()
         while call is not None:
             call()
             call = None  # what it holds is not kept while the thread is idle
