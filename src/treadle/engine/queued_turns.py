@@ -13,7 +13,7 @@ from treadle.engine.events.intake import input_stored
 from treadle.protocol import notifications as n
 from treadle.protocol.error import WarningNotification
 from treadle.protocol.turn import TurnStartParams
-from treadle.store.journal import StorageFailed
+from treadle.store.journal import JournalClosed, StorageFailed
 
 if TYPE_CHECKING:
     from treadle.engine.thread import AcceptedTurn, LoadedThread
@@ -60,7 +60,7 @@ async def continue_queue(thread: LoadedThread) -> None:
     """Start the next turn of the queue; input that cannot become a turn stays, with a warning."""
     try:
         (await accept_queued(thread)).start()
-    except (EngineError, StorageFailed) as error:
+    except (EngineError, StorageFailed, JournalClosed) as error:
         text = f"the queue of the thread waits: {error}"
         thread.log.publish(n.WARNING, WarningNotification(text, thread.id))
     except Exception:  # task owner: the queue stays as it is

@@ -333,6 +333,7 @@ class Threads:
             for thread in self._loaded.values()
             if thread.id not in self._subscribers
             and thread.turn is None
+            and not thread.queue.is_starting
             and not self.agents.has_busy(thread)
         ]
         for is_ephemeral, kept in ((False, keep), (True, MAX_IDLE_EPHEMERAL)):

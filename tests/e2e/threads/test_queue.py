@@ -9,7 +9,9 @@ import pytest
 
 from tests.harness.model_server import Reply, refuses, says
 from tests.harness.scripted import client_of, playing
+from tests.harness.stalls import stalled
 from tests.harness.threads import Client, Stage, params_of, text_input
+from treadle.engine.conversation import input as engine_input
 from treadle.protocol.base import JsonValue
 
 
@@ -46,6 +48,24 @@ async def in_a_turn(stage: Stage, *replies: Reply) -> tuple[Client, str, str, as
 def users(stage: Stage) -> list[str]:
     """Return the last message of the user in each request."""
     return [request.messages("user")[-1][1] for request in stage.model.requests]
+
+
+async def test_a_thread_whose_queued_turn_is_about_to_begin_stays_in_memory(stage: Stage) -> None:
+    """Without it the input waited, until a client started the queue again."""
+    image = stage.workspace / "image.png"
+    image.write_bytes(b"\x89PNG\r\n\x1a\n")
+    client = await stage.client()
+    thread_id = await client.start(cwd=str(stage.workspace))
+    stage.model.plays(says("ok"))
+    parts: JsonValue = [{"type": "localImage", "path": str(image)}]
+    with stalled(engine_input, "read_for_model") as stall:
+        await client.request("thread/queue/add", {**queued(thread_id, "a"), "input": parts})
+        await stall.reached()
+        await client.request("thread/unsubscribe", {"threadId": thread_id})
+        stage.server.threads.release_idle()
+    await client.until("thread/closed")
+    (turn,) = (await client.read(thread_id))["turns"]
+    assert turn["status"] == "completed"
 
 
 async def test_input_becomes_turns_in_its_order(stage: Stage) -> None:
