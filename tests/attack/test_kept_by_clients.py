@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.harness.mcp import http_server, table
-from tests.harness.model_server import calls
+from tests.harness.model_server import calls, says
 from tests.harness.threads import Stage
 from treadle.engine.events.server_requests import ServerRequests
 from treadle.engine.mcp.config import McpSource
@@ -19,10 +19,12 @@ from treadle.engine.mcp.servers import McpServers, temporary_servers
 from treadle.engine.project import skills
 from treadle.protocol.base import JsonValue
 from treadle.server import mcp_logins
-from treadle.server.handlers import mcp
+from treadle.server.client_commands import starting
+from treadle.server.handlers import mcp, terminal
 from treadle.server.query_limits import MAX_TERM_CHARACTERS
 from treadle.server.session import MAX_MCP_STARTS
 
+SECONDS = 30
 LONG = "x" * (MAX_TERM_CHARACTERS + 1)
 LOGIN, COMPLETED = "mcpServer/oauth/login", "mcpServer/oauthLogin/completed"
 TIMED_OUT = "timed out waiting for the sign-in"
@@ -43,6 +45,65 @@ async def test_ids_that_are_kept_are_short(
     refused = await client.refusal(method, {**params, field: LONG})
     assert refused.message == f"{field} must have at most 4096 characters, not 4097"
     assert (refused.kind, refused.data["path"]) == ("invalidParams", field)
+
+
+async def test_a_client_has_a_limited_number_of_commands_in_threads(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has a process and descriptors, which the commands of other clients then lack."""
+    monkeypatch.setattr(terminal, "MAX_USER_COMMANDS", 2)
+    client, other = await stage.client(), await stage.client()
+    threads = [await client.start(), await client.start(), await other.start()]
+    waiting: JsonValue = {"command": "exec sleep 600"}
+    for thread_id in threads[:2]:
+        await client.request("thread/shellCommand", {"threadId": thread_id, **waiting})
+    refused = await client.refusal("thread/shellCommand", {"threadId": threads[0], **waiting})
+    assert (refused.message, refused.kind) == (
+        "a client may run 2 commands in threads",
+        "unsupported",
+    )
+    await other.request("thread/shellCommand", {"threadId": threads[2], **waiting})
+
+    await client.request("thread/archive", {"threadId": threads[0]})
+    await client.request("thread/shellCommand", {"threadId": threads[1], **waiting})
+
+
+async def test_samples_with_one_id_are_refused(stage: Stage) -> None:
+    """They counted as one, so that 512 questions to the model could wait."""
+    client = await stage.client()
+    gate = asyncio.Event()
+    stage.model.plays(says("ok"), says("late", None, (), gate, number=1))
+    thread_id = await client.start()
+    (ended,) = (await client.run(thread_id))[-1:]
+    turn_id = ended["params"]["turn"]["id"]
+    params = {"threadId": thread_id, "expectedTurnId": turn_id, "prompt": "?"}
+    request = {"id": "same", "method": "thread/sample", "params": params}
+    await client.peer.send(request, request)
+    async with asyncio.timeout(SECONDS):
+        refused = await client.peer.receive()
+    message = "the id of the request is that of a sample which has not ended"
+    assert (refused["id"], refused["error"]["message"]) == ("same", message)
+    gate.set()
+
+
+@pytest.mark.parametrize("method", ["process/spawn", "command/exec"])
+async def test_a_command_that_no_system_can_start_is_refused_by_its_length(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """The name of a program could have 60 MB, which were quoted and encoded on the event loop."""
+    monkeypatch.setattr(starting, "MAX_CHARACTERS", 1000)
+    client = await stage.client()
+    handle = {"processHandle": "p", "cwd": "/"} if method == "process/spawn" else {}
+    for much in ({"command": ["x" * 1001]}, {"command": ["true"], "env": {"A": "x" * 1000}}):
+        refused = await client.refusal(method, {**handle, **much})
+        assert refused.message.endswith("Argument list too long (os error 7)")
+
+
+async def test_a_command_of_a_user_is_refused_by_its_length(stage: Stage) -> None:
+    client = await stage.client()
+    params = {"threadId": await client.start(), "command": "x" * (1024 * 1024 + 1)}
+    refused = await client.refusal("thread/shellCommand", params)
+    assert refused.message == "command must have at most 1048576 characters, not 1048577"
 
 
 async def test_all_roots_of_a_request_for_skills_have_one_limit(stage: Stage) -> None:

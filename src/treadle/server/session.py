@@ -84,6 +84,8 @@ class ClientSession:
         self.commands: dict[str, ClientCommand] = {}
         # Running processes of the client, by the handles that it chose.
         self.processes: dict[str, ClientCommand] = {}
+        # How many commands of the client run in threads.
+        self.user_commands = 0
         # Questions to models that wait for their answer, by the ids of their requests.
         self.samples: dict[RequestId, asyncio.Timeout] = {}
         # Threads whose last call the guardian assesses for this client.

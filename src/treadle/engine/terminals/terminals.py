@@ -245,7 +245,7 @@ class Terminals:
 
     # -- commands of the user
 
-    def spawn(self, work: Coroutine[None, None, None], turn: ActiveTurn) -> None:
+    def spawn(self, work: Coroutine[None, None, None], turn: ActiveTurn) -> asyncio.Task[None]:
         """Run a command of the user; a turn without other work lasts until the command ends.
 
         Raises:
@@ -255,6 +255,7 @@ class Terminals:
         self._users[task] = turn
         task.add_done_callback(self._users.pop)
         turn.at_end(lambda: self._cancel_interrupted(task, turn))
+        return task
 
     def _cancel_interrupted(self, task: asyncio.Task[None], turn: ActiveTurn) -> None:
         if _is_interrupted(turn):

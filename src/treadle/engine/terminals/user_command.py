@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from treadle.engine.commands.actions import actions_of
@@ -42,14 +43,25 @@ class UserCommand:
         self._is_new = thread.turn is None
         self._turn = thread.turn or thread.begin_other("shell")
 
-    def start(self) -> None:
-        """Start the command, and its turn if that is new."""
+    def start(self, on_end: Callable[[], None]) -> None:
+        """Start the command, and its turn if that is new; `on_end` is called at its end."""
+        try:
+            task = self._start()
+        except BaseException:
+            on_end()
+            raise
+        if task is None:
+            on_end()
+        else:
+            task.add_done_callback(lambda _task: on_end())
+
+    def _start(self) -> asyncio.Task[None] | None:
         if self._is_new:
             self._thread.start_turn(self._turn)
         if self._turn.is_over:
-            return  # the turn failed to start, and clients know
+            return None  # the turn failed to start, and clients know
         work = _run(self._thread, self._turn, self._script, self._seconds)
-        self._thread.terminals.spawn(work, self._turn)
+        return self._thread.terminals.spawn(work, self._turn)
 
 
 async def _run(thread: LoadedThread, turn: ActiveTurn, script: str, seconds: float) -> None:

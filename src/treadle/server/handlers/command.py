@@ -40,7 +40,7 @@ from treadle.server.client_commands.running import (
     Streams,
     wait,
 )
-from treadle.server.client_commands.starting import changed, quoted, starting
+from treadle.server.client_commands.starting import changed, check_size, quoted, starting
 from treadle.server.query_limits import MAX_WORDS, check_count
 from treadle.server.session import ClientSession
 from treadle.server.thread_settings import check_turn, working_folder
@@ -189,6 +189,7 @@ async def _start(
     size = params.size or _DEFAULT_SIZE
     session.server.threads.services.prepare_sandbox()
     with starting("command"):
+        check_size(params.command, params.env)
         read = session.server.configuration.effective
         effective = await session.file_workers.run(read, cwd)
         confinement, environ, proxy = _execution_context(session, params, cwd, effective)

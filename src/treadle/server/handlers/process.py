@@ -44,7 +44,7 @@ from treadle.server.client_commands.running import (
     Streams,
     wait,
 )
-from treadle.server.client_commands.starting import changed, quoted, starting
+from treadle.server.client_commands.starting import changed, check_size, quoted, starting
 from treadle.server.query_limits import MAX_WORDS, check_count, check_term
 from treadle.server.session import ClientSession
 from treadle.server.thread_settings import check_turn
@@ -176,8 +176,9 @@ async def _start(
     overrides = ThreadSettingsUpdateParams(thread_id="", cwd=params.cwd, sandbox_policy=policy)
     check_turn(configuration, overrides)
     size = params.size or _DEFAULT_SIZE
-    environ = changed(os.environ, params.env)
     with starting("process"):
+        check_size(params.command, params.env)
+        environ = changed(os.environ, params.env)
         effective = await session.file_workers.run(configuration.effective, params.cwd)
         boundary = session.server.threads.services.boundary
         process = await Process.start(

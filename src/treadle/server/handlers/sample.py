@@ -42,6 +42,8 @@ async def thread_sample(
     thread = session.server.threads.find(params.thread_id)
     if thread is None:
         raise InvalidInput("threadId", "thread/sample requires a loaded source")
+    if id_ in session.samples:
+        raise InvalidRequest("the id of the request is that of a sample which has not ended")
     if len(session.samples) >= MAX_SAMPLES:
         raise InvalidRequest(f"a client may have {MAX_SAMPLES} samples", kind="unsupported")
     scope = session.samples[id_] = asyncio.timeout(None)

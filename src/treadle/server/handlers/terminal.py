@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Final
+
 from treadle.connection.context import Context
 from treadle.connection.router import Router
-from treadle.jsonrpc.errors import InvalidOptions
+from treadle.engine.errors import InvalidInput
+from treadle.jsonrpc.errors import InvalidOptions, InvalidRequest
 from treadle.protocol.client_requests import (
     CLIENT_REQUESTS,
     THREAD_BACKGROUND_TERMINALS_CLEAN,
@@ -27,6 +31,12 @@ from treadle.server.session import ClientSession
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
+MAX_USER_COMMANDS: Final = 256
+"""The maximum number of commands of one client that run in threads at the same time."""
+
+MAX_SCRIPT_CHARACTERS: Final = 1024 * 1024
+"""The length of a user's command; Linux cannot run one of 128 Ki."""
+
 
 @router.request(THREAD_SHELL_COMMAND)
 def thread_shell_command(
@@ -35,11 +45,24 @@ def thread_shell_command(
     """Run a command of the user."""
     from treadle.engine.terminals.user_command import UserCommand
 
-    thread = ctx.session.server.threads.get(params.thread_id)
+    session = ctx.session
+    thread = session.server.threads.get(params.thread_id)
     if params.timeout_ms is not None and params.timeout_ms < 0:
         timeout = params.timeout_ms
         raise InvalidOptions(f"thread/shellCommand timeoutMs must be non-negative, got {timeout}")
-    ctx.after_reply(UserCommand(thread, params.command, params.timeout_ms).start)
+    if (length := len(params.command)) > MAX_SCRIPT_CHARACTERS:
+        limit = f"at most {MAX_SCRIPT_CHARACTERS} characters, not {length}"
+        raise InvalidInput("command", f"command must have {limit}")
+    if session.user_commands >= MAX_USER_COMMANDS:
+        message = f"a client may run {MAX_USER_COMMANDS} commands in threads"
+        raise InvalidRequest(message, kind="unsupported")
+    command = UserCommand(thread, params.command, params.timeout_ms)
+    session.user_commands += 1
+
+    def on_end() -> None:
+        session.user_commands -= 1
+
+    ctx.after_reply(partial(command.start, on_end))
     return ThreadShellCommandResponse()
 
 
