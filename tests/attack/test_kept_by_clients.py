@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,7 +23,7 @@ from treadle.server import mcp_logins
 from treadle.server.client_commands import starting
 from treadle.server.handlers import mcp, terminal
 from treadle.server.query_limits import MAX_TERM_CHARACTERS
-from treadle.server.session import MAX_MCP_STARTS
+from treadle.server.session import MAX_FILE_REQUESTS, MAX_MCP_STARTS
 
 SECONDS = 30
 LONG = "x" * (MAX_TERM_CHARACTERS + 1)
@@ -66,6 +67,18 @@ async def test_a_client_has_a_limited_number_of_commands_in_threads(
 
     await client.request("thread/archive", {"threadId": threads[0]})
     await client.request("thread/shellCommand", {"threadId": threads[1], **waiting})
+
+
+async def test_clients_that_come_and_go_leave_no_threads(stage: Stage, tmp_path: Path) -> None:
+    """Each had its own worker threads, which stayed for some seconds: hundreds of them."""
+    first = await stage.client()
+    await first.request("fs/getMetadata", {"path": str(tmp_path)})
+    before = threading.active_count()
+    for _ in range(50):
+        client = await stage.client()
+        await client.request("fs/getMetadata", {"path": str(tmp_path)})
+        await client.peer.transport.close()
+    assert threading.active_count() <= before + MAX_FILE_REQUESTS
 
 
 async def test_samples_with_one_id_are_refused(stage: Stage) -> None:

@@ -53,6 +53,10 @@ if TYPE_CHECKING:
     from treadle.server.sources.skills_watch import SkillsWatch
 
 MAX_SETTINGS_WORKERS: Final = 4
+MAX_CLIENT_WORKERS: Final = 64
+"""The threads for the file requests of all clients."""
+MAX_SEARCH_WORKERS: Final = 32
+"""The threads for the file searches of all clients, which compute for long."""
 
 logger = logging.getLogger(__name__)
 
@@ -109,6 +113,9 @@ class Server:
         self._on_idle: Callable[[], object] | None = None
         # Workers that write the configuration and the login, which can block on other programs.
         self.settings_workers = Workers("settings", MAX_SETTINGS_WORKERS)
+        # Each client uses a part of these threads: a client may have many connections.
+        self.client_workers = Workers("fs", MAX_CLIENT_WORKERS)
+        self.search_workers = Workers("search", MAX_SEARCH_WORKERS)
 
     @cached_property
     def account_logins(self) -> AccountLogins:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound=msgspec.Struct)
 
 MAX_FILE_REQUESTS: Final = 8
-"""Maximum number of concurrent file requests of one client; further ones wait."""
+"""Maximum number of file requests of one client that run at once, and of searches; others wait."""
 
 MAX_MCP_STARTS: Final = 2
 """Maximum number of requests of one client that start all MCP servers at once; others wait."""
@@ -107,8 +107,13 @@ class ClientSession:
 
     @cached_property
     def file_workers(self) -> Workers:
-        """Worker threads for the file requests of this client alone."""
-        return Workers("fs", MAX_FILE_REQUESTS)
+        """The worker threads for the file requests of this client."""
+        return self.server.client_workers.part(MAX_FILE_REQUESTS)
+
+    @cached_property
+    def search_workers(self) -> Workers:
+        """The worker threads for the file searches of this client."""
+        return self.server.search_workers.part(MAX_FILE_REQUESTS)
 
     @cached_property
     def mcp_starts(self) -> asyncio.Semaphore:
@@ -120,7 +125,7 @@ class ClientSession:
         """The file searches of this client that have no session."""
         from treadle.server.file_search.searches import SingleSearches
 
-        return SingleSearches(self.file_workers, self.found_files)
+        return SingleSearches(self.search_workers, self.found_files)
 
     @cached_property
     def found_files(self) -> Found:

@@ -58,6 +58,41 @@ async def test_an_idle_thread_keeps_nothing_of_its_first_call(
         await freed.wait()
 
 
+async def test_parts_of_workers_share_threads_and_have_their_own_limit() -> None:
+    """Each part had its own threads, so that many parts had any number."""
+    whole = Workers("test", 2)
+    parts = [whole.part(1) for _ in range(3)]
+    started, release = threading.Semaphore(0), threading.Event()
+
+    def hang() -> None:
+        started.release()
+        release.wait(SECONDS)
+
+    async with asyncio.timeout(SECONDS), asyncio.TaskGroup() as tasks:
+        waiting = [tasks.create_task(part.run(hang)) for part in (*parts, parts[0])]
+        loop = asyncio.get_running_loop()
+        for _ in range(2):
+            assert await loop.run_in_executor(None, started.acquire, True, SECONDS)
+        assert not started.acquire(blocking=False)
+        assert not any(task.done() for task in waiting)
+        release.set()
+
+
+async def test_a_cancelled_call_of_a_part_leaves_its_place_in_the_whole() -> None:
+    whole = Workers("test", 1)
+    release = threading.Event()
+    async with asyncio.timeout(SECONDS), asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(whole.part(1).run(release.wait, SECONDS))
+        second = tasks.create_task(whole.part(1).run(int))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.wait([second])
+        release.set()
+        await first
+        assert await whole.part(1).run(int) == 0
+
+
 async def test_workers_of_one_kind_do_not_take_the_threads_of_another() -> None:
     release = threading.Event()
     slow, quick = Workers("slow", 1), Workers("quick", 1)

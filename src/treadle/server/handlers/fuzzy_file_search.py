@@ -84,7 +84,7 @@ def fuzzy_file_search_session_start(
     if len(session.search_sessions) >= MAX_SESSIONS:
         message = f"too many search sessions: a client may have at most {MAX_SESSIONS}"
         raise InvalidRequest(message, kind="tooManySessions", limit=MAX_SESSIONS)
-    search = SearchSession(params.roots, session.file_workers, session.found_files)
+    search = SearchSession(params.roots, session.search_workers, session.found_files)
     session.search_sessions[params.session_id] = search
     ctx.after_reply(partial(_follow, ctx, params.session_id, search))
     return FuzzyFileSearchSessionStartResponse()

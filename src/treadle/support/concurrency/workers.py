@@ -37,9 +37,22 @@ def ignore(_result: object) -> None:
 class Workers:
     """Runs blocking functions in threads, at most `limit` at a time."""
 
-    def __init__(self, name: str, limit: int) -> None:
-        self._threads = _DaemonThreads(name)
-        self._free = asyncio.Semaphore(limit)
+    def __init__(
+        self,
+        name: str,
+        limit: int,
+        *,
+        threads: _DaemonThreads | None = None,
+        outer: tuple[asyncio.Semaphore, ...] = (),
+    ) -> None:
+        self._threads = threads or _DaemonThreads(name)
+        self._name = name
+        # A call takes a place of these workers first, then of those that they are a part of.
+        self._places = (asyncio.Semaphore(limit), *outer)
+
+    def part(self, limit: int) -> Workers:
+        """Return workers that use these threads, at most `limit` at a time."""
+        return Workers(self._name, limit, threads=self._threads, outer=self._places)
 
     async def run(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Wait for a free thread and give what the function returns.
@@ -67,11 +80,15 @@ class Workers:
         self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[R]:
         """Wait for a free thread and start the function; it cannot be cancelled any more."""
-        await self._free.acquire()
+        taken: list[asyncio.Semaphore] = []
         try:
+            for place in self._places:
+                await place.acquire()
+                taken.append(place)
             future = self._start(partial(work, *args, **kwargs))
         except BaseException:
-            self._free.release()
+            for place in taken:
+                place.release()
             raise
         future.add_done_callback(self._on_done)
         return future
@@ -82,7 +99,8 @@ class Workers:
         return asyncio.get_running_loop().run_in_executor(self._threads, context.run, work)
 
     def _on_done(self, future: asyncio.Future[R]) -> None:
-        self._free.release()
+        for place in self._places:
+            place.release()
         if not future.cancelled():
             future.exception()  # the caller may have left: nothing is logged as never retrieved
 
