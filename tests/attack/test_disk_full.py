@@ -24,6 +24,7 @@ ASKING: JsonValue = {"approvalPolicy": "untrusted", "sandbox": "danger-full-acce
 ASK = "item/commandExecution/requestApproval"
 # More than the index frees on the full disk when it moves into memory.
 LONG = "long " * 100_000
+SETTING: JsonValue = {"keyPath": "review_model", "mergeStrategy": "replace"}
 FAILED = ["thread/status/changed systemError", "error willRetry=False", "turn/completed failed"]
 
 
@@ -167,9 +168,13 @@ async def test_a_full_disk_refuses_new_threads_and_messages_with_a_reason(tmp_pa
             ("turn/start", start_params),
             ("thread/inject_items", {"threadId": thread_id, "items": [item]}),
             ("thread/approveGuardianDeniedAction", {"threadId": thread_id, "event": denied}),
+            ("config/value/write", {**SETTING, "value": LONG[:4000]}),
+            ("config/batchWrite", {"edits": [{**SETTING, "value": LONG[:4000]}]}),
+            ("account/login/start", {"type": "apiKey", "apiKey": "k" * 8000}),
         ):
             refusal = await client.refusal(method, params)
             assert (refusal.kind, refusal.data["errno"]) == ("io", "ENOSPC"), method
+            assert disk.home.name in Path(refusal.data["path"]).parts, method
             assert "No space left on device" in refusal.message
         assert len(list(disk.home.glob("sessions/*/*/*/*"))) == 1
 

@@ -50,6 +50,7 @@ from treadle.protocol.requirements import (
     BedrockCheckGovCloudRequirementsResponse,
 )
 from treadle.server.session import ClientSession
+from treadle.store.journal import StorageFailed
 
 if TYPE_CHECKING:
     from treadle.server.server import Server
@@ -145,7 +146,9 @@ async def _use_key(
         await server.settings_workers.run(server.credentials.sign_in, api_key)
     except OSError as error:
         message = f"failed to save the API key: {error.strerror}"
-        raise InternalError(message) from error
+        failure = StorageFailed(str(server.configuration.home), error)
+        about = {"errno": failure.code, "path": failure.folder}
+        raise InternalError(message, kind="io", **about) from error
     ctx.after_reply(partial(_publish_login, server))
     return ApiKeyLoginAccountResponse()
 
@@ -241,7 +244,9 @@ async def account_logout(ctx: Context[ClientSession], _params: NoParams) -> Logo
         await server.settings_workers.run(credentials.sign_out)
     except OSError as error:
         message = f"logout failed: {error.strerror}"
-        raise InternalError(message) from error
+        failure = StorageFailed(str(server.configuration.home), error)
+        about = {"errno": failure.code, "path": failure.folder}
+        raise InternalError(message, kind="io", **about) from error
     # After it is gone here: the login of this server ends even if the issuer is not reachable.
     await revoke(credentials, document)
     ctx.after_reply(server.publish_account)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from treadle.config.edit.restyle import Unfaithful
@@ -25,6 +26,7 @@ from treadle.protocol.config import (
 )
 from treadle.server.session import ClientSession
 from treadle.server.settings_reload import reload_threads
+from treadle.store.journal import StorageFailed
 
 if TYPE_CHECKING:
     from treadle.server.server import Server
@@ -57,7 +59,9 @@ async def _write(
     edits: Sequence[ConfigEdit],
     params: ConfigValueWriteParams | ConfigBatchWriteParams,
 ) -> ConfigWriteResponse:
-    with answering_faults():
+    home = ctx.session.server.configuration.home
+    folder = Path(params.file_path).parent if params.file_path else home
+    with answering_faults(folder):
         # Off the loop: another program may be writing, and disks can be slow.
         return await ctx.session.server.settings_workers.run(
             write_config,
@@ -69,10 +73,12 @@ async def _write(
 
 
 @contextmanager
-def answering_faults() -> Iterator[None]:
-    """Translate the errors of a write into answers."""
+def answering_faults(folder: Path) -> Iterator[None]:
+    """Translate the errors of a write to a folder into answers."""
     try:
         yield
+    except OSError as error:
+        raise StorageFailed(str(folder), error) from error
     except WriteRefused as error:
         # Upstream's name for the kind, beside Treadle's own.
         raise InvalidRequest(

@@ -92,7 +92,7 @@ async def model_provider_config_write(
         message = f"this server has no provider `{patch.provider_id}`: use a gateway to it"
         raise InvalidRequest(message, kind="unsupported", path="settings.providerId")
     configuration = ctx.session.server.configuration
-    with answering_faults():
+    with answering_faults(ctx.session.server.configuration.home):
         id_ = await ctx.session.server.settings_workers.run(_write, configuration, patch)
     effective = await ctx.session.file_workers.run(configuration.lenient)
     return ModelProviderConfigWriteResponse(_summary(configuration, effective, id_))

@@ -107,7 +107,7 @@ async def skills_config_write(
         raise InvalidOptions("skills/config/write requires exactly one of path or name")
     if params.path is not None and not Path(params.path).is_absolute():
         raise InvalidInput("path", f"path must be absolute: {params.path!r}")
-    with answering_faults():
+    with answering_faults(ctx.session.server.configuration.home):
         await ctx.session.server.settings_workers.run(
             switch_skill,
             ctx.session.server.configuration,
