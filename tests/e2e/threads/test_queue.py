@@ -12,6 +12,7 @@ from tests.harness.scripted import client_of, playing
 from tests.harness.stalls import stalled
 from tests.harness.threads import Client, Stage, params_of, text_input
 from treadle.engine.conversation import input as engine_input
+from treadle.engine.conversation.queue import SubmissionQueue
 from treadle.protocol.base import JsonValue
 
 
@@ -219,6 +220,24 @@ async def test_the_queue_survives_the_server(home: Path) -> None:
         messages = await client.until("turn/completed")
         assert params_of(messages, "turn/completed")[0]["turn"]["status"] == "completed"
         assert await listed(client, thread_id) == ["a"]
+
+
+async def test_input_that_a_turn_took_before_the_server_was_killed_is_not_listed(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its removal is stored after the turn: a kill in between leaves it in both."""
+    client = await stage.client()
+    thread_id = await client.start()
+    with monkeypatch.context() as patched:
+        patched.setattr(SubmissionQueue, "remove", lambda _queue, _id: True)
+        await add(client, thread_id, "a")
+        await client.until("turn/completed")
+    await stage.restart()
+
+    client = await stage.client()
+    assert await listed(client, thread_id) == []
+    await client.request("thread/resume", {"threadId": thread_id})
+    assert await listed(client, thread_id) == []
 
 
 async def test_a_fork_has_its_own_queue(stage: Stage) -> None:

@@ -36,6 +36,7 @@ from treadle.protocol.item import (
     UserMessageThreadItem,
 )
 from treadle.protocol.method import Notification
+from treadle.protocol.queue import QueuedSubmission
 from treadle.protocol.server_requests import ITEM_TOOL_CALL, ITEM_TOOL_REQUEST_USER_INPUT
 from treadle.protocol.turn import Turn, TurnCompletedNotification, TurnStartedNotification
 from treadle.store.journal import Entry, Event, Journal
@@ -371,6 +372,15 @@ def _leave_review(entries: _Entries, turn: Turn) -> None:
     kinds = {type(item) for item in turn.items}
     if EnteredReviewModeThreadItem in kinds and ExitedReviewModeThreadItem not in kinds:
         entries.publish_item(turn, ExitedReviewModeThreadItem(uuid7(), REVIEW_LOST))
+
+
+def waiting(stored: StoredThread) -> list[QueuedSubmission]:
+    """Return the queued input that no turn has received.
+
+    A server that is killed while a turn takes its input leaves it in both.
+    """
+    received = received_messages(stored)
+    return [each for each in stored.queue if each.client_user_message_id not in received]
 
 
 def received_messages(stored: StoredThread) -> dict[str, ClientMessage]:

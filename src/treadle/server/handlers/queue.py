@@ -6,6 +6,7 @@ from treadle.connection.context import Context
 from treadle.connection.router import Router
 from treadle.engine.errors import ThreadNotLoaded
 from treadle.engine.queued_turns import accept_queued
+from treadle.engine.stored.recovery import waiting
 from treadle.engine.thread import LoadedThread
 from treadle.jsonrpc.errors import InvalidRequest
 from treadle.protocol.client_requests import (
@@ -65,7 +66,7 @@ async def thread_queue_list(
         queued = (
             loaded.queue.submissions
             if loaded is not None
-            else (await threads.stored.read(params.thread_id)).queue
+            else waiting(await threads.stored.read(params.thread_id))
         )
     except ThreadNotFound as error:
         raise ThreadNotLoaded(params.thread_id) from error
