@@ -18,7 +18,13 @@ from treadle.engine.conversation.messages import ClientMessages
 from treadle.engine.conversation.model_context import ModelContext
 from treadle.engine.conversation.queue import SubmissionQueue
 from treadle.engine.conversation.sources import written_by
-from treadle.engine.errors import InvalidInput, NoActiveTurn, TurnNotSteerable, WrongTurn
+from treadle.engine.errors import (
+    InvalidInput,
+    NoActiveTurn,
+    ThreadNotLoaded,
+    TurnNotSteerable,
+    WrongTurn,
+)
 from treadle.engine.hooks.thread_hooks import ThreadHooks
 from treadle.engine.loop import AgentLoop
 from treadle.engine.mcp.servers import McpServers
@@ -125,6 +131,7 @@ class LoadedThread:
         self.terminals = Terminals(services.tasks, services.sandbox)
         self.closed_agents = set(loaded.closed_agents)
         self._owner = owner
+        self._is_closed = False
         self._closers: list[Callable[[], None]] = [
             self.server_requests.close,
             self.terminals.close,
@@ -299,6 +306,9 @@ class LoadedThread:
             raise TurnNotSteerable(turn.kind)
 
     def _new_turn(self, kind: TurnKind, params: TurnStartParams | None) -> ActiveTurn:
+        if self._is_closed:
+            # The caller waited meanwhile: nothing of the turn would be stored or reach a client.
+            raise ThreadNotLoaded(self.id)
         turn = ActiveTurn(uuid7(), self.id, self.log, self.services.clock, kind)
         if params is not None:
             turn.root_id = params.root_turn_id
@@ -348,6 +358,7 @@ class LoadedThread:
 
     def close(self) -> None:
         """Release all resources of the thread."""
+        self._is_closed = True
         closers, self._closers = self._closers, []
         for action in closers:
             action()
@@ -383,8 +394,9 @@ class LoadedThread:
     def pursue_goal(self) -> None:
         """Start a turn that works towards the goal, if no turn is active."""
         goal = self.goals.current
+        is_over = self._is_closed or self.services.tasks.is_closed
         is_enabled = self.settings.is_enabled("goals")
-        if goal is None or not is_enabled or self.turn is not None or self.services.tasks.is_closed:
+        if goal is None or not is_enabled or self.turn is not None or is_over:
             return
         turn = self._new_turn("regular", None)
         # The model may have set the goal.
