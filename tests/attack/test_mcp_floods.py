@@ -365,6 +365,17 @@ def test_a_document_that_does_not_fit_is_not_quoted() -> None:
     assert error_text(ValueError(text)) == "1 error for T\na\n  wrong"
 
 
+async def test_a_malformed_notification_is_not_logged(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The SDK logs it with a traceback that quotes it: keys, and as many lines as there are."""
+    client, thread_id = await ready(stage)
+    item, _output = await call(stage.model, client, thread_id, "mcp__flood__malformed_progress")
+
+    assert item["status"] == "completed"
+    assert "quoted" not in caplog.text
+
+
 def test_the_sdk_logs_no_payloads_of_a_sign_in() -> None:
     """It logs a failed exchange with its traceback, which quotes the service's answer."""
     program = "import logging, treadle.engine.mcp.oauth; print(logging.getLogger('mcp').level)"

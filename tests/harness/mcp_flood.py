@@ -53,7 +53,8 @@ def reply(id_: int, name: str) -> None:
 
 
 QUESTIONS = {"ask": 1, "ask_at_once": 1_000}
-PROGRESS = {
+PROGRESS: dict[str, list[Any]] = {
+    "malformed_progress": [{"text": "quoted"}] * 10,
     "progress": ["x" * MIB, "second", "y" * MIB, "fourth"],
     "much_progress": ["x" * 5_000] * 3_000,
 }
@@ -94,7 +95,15 @@ def main() -> None:
     """Serve until the client closes stdin."""
     names = ["ask", "ask_at_once", "ask_long", "endless", "echo", "large", "long", "parts"]
     names += [*REQUESTS, *PROGRESS]
-    names += ["long_structure", "values", "marks", "nested", "surrogate", "digits"]
+    names += [
+        "malformed_notes",
+        "long_structure",
+        "values",
+        "marks",
+        "nested",
+        "surrogate",
+        "digits",
+    ]
     reads = {"readOnlyHint": True}
     tools = [{"name": name, "inputSchema": FORM, "annotations": reads} for name in names]
     about = {

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -138,6 +140,33 @@ def test_a_json_line_holds_the_fields_of_an_event_and_its_exception() -> None:
     assert entry["exception"].endswith("ValueError: no")
 
 
+@pytest.mark.parametrize(("level", "count"), [("", 1), ("debug", 1), ("off", 0)])
+def test_warnings_of_libraries_are_written_like_other_lines(level: str, count: int) -> None:
+    """Python itself would write them at once: a full pipe would stop the server."""
+    program = """
+import logging, os, threading
+from treadle.support import logs
+writers = []
+write = os.write
+os.write = lambda fd, data: (writers.append(threading.current_thread().name), write(fd, data))[1]
+logs.configure()
+logging.getLogger("asyncio").error("of a library")
+logging.getLogger("asyncio").info("a detail")
+for handler in logging.getLogger().handlers: handler.flush()
+print(writers)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "TREADLE_LOG": level},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == str(["logs"] * count)
+    assert done.stderr.count("ERROR asyncio: of a library") == count
+    assert "a detail" not in done.stderr
+
+
 def test_a_line_that_gets_no_thread_is_written_with_the_next(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -148,6 +177,8 @@ def test_a_line_that_gets_no_thread_is_written_with_the_next(
     monkeypatch.setattr(logger, "handlers", [])
     monkeypatch.setattr(logger, "propagate", True)
     monkeypatch.setattr(logger, "level", logger.level)
+    monkeypatch.setattr(logging.root, "handlers", [])
+    monkeypatch.setattr(logging.root, "level", logging.root.level)
     configure({})
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)

@@ -1,6 +1,7 @@
 """Logs to stderr, one line per event, as text or JSON.
 
-A separate thread writes them, so that a full pipe never stops the server.
+A separate thread writes them, so that a full pipe never stops the server. The warnings of libraries
+are among them: Python would otherwise write these to stderr at once.
 
 `TREADLE_LOG` (or `RUST_LOG`, which clients of the reference set) sets the level, and levels by
 module: `info`, `debug`, `warn,treadle.jsonrpc=debug`, `off`. `LOG_FORMAT=json` selects JSON lines.
@@ -44,7 +45,7 @@ STDERR: Final = 2
 
 
 def configure(environ: Mapping[str, str] = os.environ) -> None:
-    """Send the package's logs to stderr, as the environment configures them."""
+    """Send all logs to stderr, as the environment configures them; of libraries only warnings."""
     default, by_module = parse_levels(environ.get("TREADLE_LOG") or environ.get("RUST_LOG") or "")
     is_json = environ.get("LOG_FORMAT", "").lower() == "json"
     handler = _StderrHandler()
@@ -53,6 +54,9 @@ def configure(environ: Mapping[str, str] = os.environ) -> None:
     root.handlers[:] = [handler]
     root.propagate = False
     root.setLevel(default)
+    libraries = logging.getLogger()
+    libraries.handlers[:] = [handler]
+    libraries.setLevel(max(default, logging.WARNING))
     for module, level in by_module.items():
         logging.getLogger(module).setLevel(level)
 

@@ -11,6 +11,7 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 import httpx2
+from mcp.client import session as sdk_session
 
 from treadle.support.text.secrets import MAX_TEXT, Secrets, secrets_of_headers, secrets_of_url
 from treadle.support.text.urls import without_queries
@@ -26,6 +27,8 @@ _QUOTE, _INPUT, _MORE = "[type=", "input_value=", "For further information"
 
 # The SDK logs whole malformed messages as errors, but payloads must not appear above DEBUG.
 logging.getLogger("mcp").setLevel(logging.CRITICAL)
+# Its sessions log to "client", a name that the program around this server may use itself.
+sdk_session.logger = logging.getLogger("mcp.client.session")
 
 
 def recording_hook(secrets: Secrets, configured: Mapping[str, str]) -> Hook:
