@@ -155,11 +155,27 @@ async def test_an_endless_token_at_a_renewal_fails_the_request(stage: Stage) -> 
     assert 0 < max(sent, default=0) < 32 * MIB
 
 
-async def test_a_renewed_token_of_any_life_is_stored(stage: Stage) -> None:
-    token = b'{"access_token":"new","token_type":"Bearer","expires_in":1%b}' % (b"0" * 400)
+@pytest.mark.parametrize("life", [b"1" + b"0" * 400, b"-1" + b"0" * 400])
+async def test_a_renewed_token_of_any_life_is_stored(stage: Stage, life: bytes) -> None:
+    token = b'{"access_token":"new","token_type":"Bearer","expires_in":%b}' % life
     async with authorization_server(fixed(token), is_first=False) as (url, _sent):
         await renewed_status(stage, url)
 
     login = TokenFile(stage.home).get("web", url)
     assert login is not None
     assert (login.access_token, login.refresh_token) == ("new", "refresh-token")
+
+
+async def test_a_renewed_token_that_would_fill_the_file_of_all_logins_is_not_stored(
+    stage: Stage,
+) -> None:
+    """Beyond its limit, the file would count as one without logins, and be replaced."""
+    token = b'{"access_token":"%b","token_type":"Bearer"}' % (b"x" * 1_000_000)
+    TokenFile(stage.home).set("other", "http://a", McpLogin(access_token="t"))
+    async with authorization_server(fixed(token), is_first=False) as (url, _sent):
+        await renewed_status(stage, url)
+
+    login = TokenFile(stage.home).get("web", url)
+    assert login is not None
+    assert login.access_token == "old-token"
+    assert TokenFile(stage.home).get("other", "http://a") == McpLogin(access_token="t")

@@ -94,6 +94,7 @@ async def test_the_login_is_stored_privately_and_renewed_when_it_expires(
 
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert list(first) == [f"web|{url}"]
+    assert set(first[f"web|{url}"]["client"]) <= {"client_id", "client_secret"}
     renewed = json.loads(path.read_text("utf-8"))[f"web|{url}"]["access_token"]
     assert renewed != first[f"web|{url}"]["access_token"]
     assert (server["status"], item["status"]) == ("ready", "completed")

@@ -1,9 +1,6 @@
-"""The rules about MCP tools, as plain functions: configuration, names, approval, logins."""
+"""The rules about MCP tools, as plain functions: configuration, names and approval."""
 
 from __future__ import annotations
-
-import stat
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +8,6 @@ from treadle.engine.mcp.approval import judge
 from treadle.engine.mcp.config import ApprovalMode, BadServer, read_server
 from treadle.engine.mcp.content import output_of
 from treadle.engine.mcp.names import MAX_NAME, model_names
-from treadle.engine.mcp.tokens import McpLogin, TokenFile
 from treadle.engine.settings import RunSettings
 from treadle.protocol.base import JsonValue
 from treadle.protocol.policy import (
@@ -159,23 +155,3 @@ def test_other_content_reaches_the_model_as_json() -> None:
             "text": "<audio content omitted because you do not support audio input>",
         },
     ]
-
-
-def test_a_login_belongs_to_one_name_and_address(tmp_path: Path) -> None:
-    tokens = TokenFile(tmp_path)
-    login = McpLogin(access_token="t", refresh_token="r", expires_at=100.0)
-    tokens.set("web", "http://a", login)
-    tokens.set("web", "http://b", McpLogin(access_token="u"))
-
-    assert tokens.get("web", "http://a") == login
-    assert tokens.get("web", "http://c") is None
-    assert (login.is_stale(60.0), login.is_stale(80.0)) == (False, True)
-    assert stat.S_IMODE((tmp_path / "mcp_logins.json").stat().st_mode) == 0o600
-    assert "t" not in repr(login).removeprefix("Login")
-    tokens.set("web", "http://a", None)
-    assert tokens.get("web", "http://a") is None
-
-
-def test_a_damaged_login_file_counts_as_empty(tmp_path: Path) -> None:
-    (tmp_path / "mcp_logins.json").write_text("{]", "utf-8")
-    assert TokenFile(tmp_path).get("web", "http://a") is None

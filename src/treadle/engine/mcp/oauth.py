@@ -7,6 +7,7 @@ with PKCE. This module adds the callback page for the browser, the storage and t
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -43,6 +44,9 @@ from treadle.support.http.loopback_page import PageAnswer, loopback_page
 from treadle.support.text.secrets import Secrets
 
 CLIENT_NAME: Final = "Treadle"
+CLIENT_FIELDS: Final = ("client_id", "client_secret")
+"""What the renewal of a token needs of a registered client."""
+
 CALLBACK_PATH: Final = "/callback"
 # A program on the user's machine cannot keep a client secret.
 _PUBLIC: Final = "none"
@@ -58,6 +62,8 @@ _HELLO: Final = {
         "clientInfo": {"name": CLIENT_NAME, "version": "1"},
     },
 }
+
+logger = logging.getLogger(__name__)
 
 
 class StoredLogin(httpx2.Auth):
@@ -89,7 +95,7 @@ class StoredLogin(httpx2.Auth):
 
     def _renewal(self, login: McpLogin) -> httpx2.Request:
         form = {"grant_type": "refresh_token", "refresh_token": login.refresh_token or ""}
-        for name in ("client_id", "client_secret"):
+        for name in CLIENT_FIELDS:
             if login.client.get(name):
                 form[name] = str(login.client[name])
         if login.resource:
@@ -117,7 +123,11 @@ class StoredLogin(httpx2.Auth):
             refresh_token=token.refresh_token or login.refresh_token,
             expires_at=_expiry(token),
         )
-        self._tokens.set(self._name, self._url, renewed)
+        try:
+            await asyncio.to_thread(self._tokens.set, self._name, self._url, renewed)
+        except OSError as error:
+            # The request can be made nevertheless.
+            logger.warning("mcp login not stored", extra={"server": self._name, "error": error})
         return renewed
 
 
@@ -228,7 +238,9 @@ class _LoginStorage:
         protected = context.protected_resource_metadata if context else None
         client: dict[str, JsonValue] = {}
         if self._client is not None:
-            client = self._client.model_dump(mode="json", exclude_none=True)
+            # The rest of the registration has any size, and is not needed.
+            fields = set(CLIENT_FIELDS)
+            client = self._client.model_dump(mode="json", exclude_none=True, include=fields)
         login = McpLogin(
             access_token=tokens.access_token,
             refresh_token=tokens.refresh_token,
@@ -239,7 +251,8 @@ class _LoginStorage:
             resource=str(protected.resource) if protected else None,
         )
         sign_in = self._sign_in
-        sign_in.tokens.set(sign_in.name, str(sign_in.server.url), login)
+        url = str(sign_in.server.url)
+        await asyncio.to_thread(sign_in.tokens.set, sign_in.name, url, login)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         """The client that was registered by hand, if there is one."""
@@ -323,5 +336,7 @@ def _with_scopes(url: str, scopes: Sequence[str] | None) -> str:
 
 
 def _expiry(token: OAuthToken) -> float | None:
+    if token.expires_in is None:
+        return None
     # Some servers mean "never" by a number that no clock has.
-    return None if token.expires_in is None else time.time() + min(token.expires_in, _LONGEST_LIFE)
+    return time.time() + max(0, min(token.expires_in, _LONGEST_LIFE))
