@@ -16,6 +16,7 @@ from typing import Final
 
 import httpx2
 
+from treadle.engine.mcp.connection.exchanges import until_given_up
 from treadle.engine.mcp.connection.limits import (
     COMPRESSED,
     DOCUMENT_SECONDS,
@@ -189,7 +190,7 @@ class _Whole(_Checked):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         parts = bytearray()
-        async for chunk in _paced(self._inner):
+        async for chunk in _paced(until_given_up(self._inner)):
             parts += chunk
             if len(parts) > MAX_MESSAGE_BYTES:
                 yield self._error(TOO_LONG)
@@ -209,7 +210,7 @@ class _Events(_Checked):
     async def _events(self) -> AsyncIterator[bytes]:
         pending, searched, is_skipping = bytearray(), 0, False
         held = b""
-        async for chunk in _paced(self._inner):
+        async for chunk in _paced(until_given_up(self._inner)):
             # Events end with an empty line; a CR at the end may be half of a line break.
             text = (held + chunk).replace(b"\r\n", b"\n")
             held = b"\r" if text.endswith(b"\r") else b""

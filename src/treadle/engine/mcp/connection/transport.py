@@ -19,6 +19,7 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from treadle.engine.mcp.config import BadServer, ServerConfig
+from treadle.engine.mcp.connection.exchanges import ExchangeClient
 from treadle.engine.mcp.connection.http_bodies import UNCOMPRESSED, Bodies
 from treadle.engine.mcp.connection.limits import MALFORMED, MAX_MESSAGE_BYTES, MAX_UNREAD
 from treadle.engine.mcp.connection.notes import Notes
@@ -69,7 +70,7 @@ async def _over_http(
 
     headers = config.headers(environ)
     async with (
-        httpx2.AsyncClient(
+        ExchangeClient(
             headers={**UNCOMPRESSED, **headers},
             # The caller limits the time of a response.
             timeout=httpx2.Timeout(CONNECT_SECONDS, read=None),
