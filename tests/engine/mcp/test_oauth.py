@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import stat
+from contextlib import suppress
 from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
@@ -15,6 +16,7 @@ from aiohttp.test_utils import TestServer
 from tests.harness.mcp import call, http_server, settled, table, text_of
 from tests.harness.threads import Client, Stage
 from treadle.protocol.base import JsonValue
+from treadle.support.http import loopback_page
 
 COMPLETED = "mcpServer/oauthLogin/completed"
 
@@ -187,6 +189,29 @@ async def test_a_malformed_callback_affects_only_its_connection(
 
     assert (answer, params["success"]) == (b"", True)
     assert "Unhandled exception" not in caplog.text
+
+
+async def test_many_connections_to_the_callback_end_the_oldest(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each costs a descriptor for ten seconds, and any program on the machine can connect."""
+    async with http_server("oauth") as url:
+        client, *_ = await started(stage, url)
+        begun = await client.request("mcpServer/oauth/login", {"name": "web"})
+        monkeypatch.setattr(loopback_page, "HEAD_SECONDS", 600.0)
+        page = urlsplit(parse_qs(urlsplit(begun["authorizationUrl"]).query)["redirect_uri"][0])
+        browsers = [
+            await asyncio.open_connection(page.hostname, page.port)
+            for _ in range(loopback_page.MAX_VISITORS + 1)
+        ]
+        with suppress(ConnectionError):
+            assert await browsers[0][0].read() == b""
+        await open_page(begun["authorizationUrl"])
+        params = (await client.until(COMPLETED))[-1]["params"]
+        for _reader, writer in browsers:
+            writer.close()
+
+    assert params["success"] is True
 
 
 async def test_a_failed_sign_in_is_reported_with_the_reason(stage: Stage) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import html
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Final, NamedTuple, TypeAlias
@@ -20,7 +20,8 @@ from treadle.support.listeners import OWN_LISTENERS
 MAX_HEAD: Final = 16 * 1024
 HEAD_SECONDS: Final = 10.0
 MAX_VISITORS: Final = 32
-"""Maximum number of connections at a time; further ones are closed."""
+"""Maximum number of connections at a time; a further one ends the oldest, so that none keeps the
+browser away."""
 
 _PAGE: Final = (
     "<!doctype html><meta charset=utf-8><title>{title}</title>"
@@ -47,16 +48,19 @@ async def loopback_page(port: int, respond: Respond) -> AsyncIterator[int]:
     Raises:
         OSError: the port is in use.
     """
-    visitors: set[asyncio.Task[None] | None] = set()
+    # The oldest is the first.
+    visitors: dict[asyncio.StreamWriter, asyncio.Task[None] | None] = {}
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        visitor = asyncio.current_task()
-        visitors.add(visitor)
+        if len(visitors) >= MAX_VISITORS:
+            oldest = next(iter(visitors))
+            del visitors[oldest]
+            oldest.transport.abort()
+        visitors[writer] = asyncio.current_task()
         try:
-            if len(visitors) <= MAX_VISITORS:
-                await _answer(reader, writer, respond)
+            await _answer(reader, writer, respond)
         finally:
-            visitors.discard(visitor)
+            visitors.pop(writer, None)
             writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", port)
@@ -68,7 +72,7 @@ async def loopback_page(port: int, respond: Respond) -> AsyncIterator[int]:
         finally:
             OWN_LISTENERS.remove(number)
             server.close()
-            await _leave(visitors)
+            await _leave(list(visitors.values()))
 
 
 async def _answer(
@@ -90,7 +94,7 @@ async def _answer(
         pass  # not a browser, a closed connection, or an invalid URL
 
 
-async def _leave(visitors: set[asyncio.Task[None] | None]) -> None:
+async def _leave(visitors: Sequence[asyncio.Task[None] | None]) -> None:
     """Give answers that are being written a moment, then end what is left."""
     open_ = [task for task in visitors if task is not None]
     if open_:
