@@ -251,6 +251,23 @@ def test_a_rate_limit_with_many_digits_is_read_in_linear_time() -> None:
         assert errors.delay_of_headers({"retry-after": "1" * 8_000 + "x"}) is None
 
 
+def test_no_more_items_are_read_from_the_end_of_a_response_than_it_may_have() -> None:
+    """A document of 100,000 items was converted in one step, before the first was counted."""
+    output = [{"type": "function_call"}] * (2 * MAX_ITEMS)
+    completed = {"type": "response.completed", "response": {"output": output}}
+    read = ResponsesStream("m").feed(json.dumps(completed).encode())
+    assert sum(isinstance(event, ItemDone) for event in read) == MAX_ITEMS + 1
+
+
+@pytest.mark.parametrize("words", ["try again in 5s", "maximum context"])
+def test_only_the_beginning_of_an_error_is_searched(words: str) -> None:
+    """An error of 16 MiB blocked the event loop for two seconds, with each of six attempts."""
+    found = errors.in_stream(errors.Fault(f"{words} {'x' * 100_000}"))
+    assert (found.retry_after_s, found.info) != (None, "other")
+    ignored = errors.in_stream(errors.Fault(f"{'x' * 100_000} {words}"))
+    assert (ignored.retry_after_s, ignored.info) == (None, "other")
+
+
 def test_an_answer_with_many_empty_lines_is_read_in_linear_time() -> None:
     with pytest.raises(OutputInvalid):
         read_output(dict, "```" + "\n" * 2_000_000)

@@ -8,8 +8,12 @@ import pytest
 
 from tests.harness.model_server import Reply, completed, created, done, message, says
 from tests.harness.threads import Stage, params_of, text_input
-from treadle.model.base import MAX_TOKENS
+from treadle.model.anthropic.stream import AnthropicStream
+from treadle.model.base import MAX_TOKENS, ModelError
+from treadle.model.responses.stream import ResponsesStream
+from treadle.model.tools import Functions
 from treadle.protocol.base import JsonValue
+from treadle.support.text.json_text import MAX_REPAIRED
 
 FAILED: JsonValue = {"type": "response.failed", "response": {"error": {"message": "broken"}}}
 USAGE = "thread/tokenUsage/updated"
@@ -101,3 +105,13 @@ async def test_call_whose_namespace_is_no_text_does_not_end_the_turn(
 
     assert ended["status"] == "completed", ended["error"]
     assert stage.model.requests[-1].outputs()["c"] == "Plan updated"
+
+
+@pytest.mark.parametrize("rest", [b'"x":1e999999', b'"x":"%b"' % (b"\xff" * (MAX_REPAIRED + 1))])
+def test_event_with_an_invalid_field_is_read_without_it(rest: bytes) -> None:
+    """Fields that are not needed are skipped unread, so only a second look finds them invalid."""
+    stream = ResponsesStream("m")
+    with pytest.raises(ModelError, match="busy"):
+        stream.feed(b'{"type":"error","error":{"message":"busy"},%b}' % rest)
+    assert len(stream.feed(b'{"type":"codex.rate_limits",%b}' % rest)) == 1
+    assert not AnthropicStream(Functions([])).feed(b'{"type":"ping",%b}' % rest)

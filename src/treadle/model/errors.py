@@ -68,6 +68,8 @@ _TRY_AGAIN: Final = re.compile(
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 # The expression takes quadratic time for a long run of digits.
 _MAX_DURATION: Final = 100
+# An event may have 16 MiB; what a message says comes at its beginning.
+_MAX_SEARCHED: Final = 64 * 1024
 _UNIT_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _RESET_HEADERS: Final = (
     "x-ratelimit-reset-requests",
@@ -271,7 +273,7 @@ def _by_status(status: int, fault: Fault) -> tuple[CodexErrorInfo, bool]:
 def _classified(fault: Fault) -> tuple[CodexErrorInfo, bool] | None:
     if fault.code in _BY_CODE:
         return _BY_CODE[fault.code]
-    if _CONTEXT.search(fault.message):
+    if _CONTEXT.search(fault.message, 0, _MAX_SEARCHED):
         return "contextWindowExceeded", False
     return _BY_CODE.get(fault.kind)
 
@@ -291,7 +293,7 @@ def _delay_of(fault: Fault, now: Now) -> float | None:
         return max(0.0, fault.resets_in_s)
     if fault.resets_at is not None:
         return max(0.0, fault.resets_at - now())
-    found = _TRY_AGAIN.search(fault.message)
+    found = _TRY_AGAIN.search(fault.message, 0, _MAX_SEARCHED)
     if found is None:
         return None
     unit = found["unit"].lower()

@@ -142,7 +142,12 @@ def decode_json(payload: bytes) -> JsonValue:
     try:
         return msgspec.json.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    try:
         return msgspec.json.decode(repair_json(payload))
+    except UnicodeDecodeError as error:
+        # A document that is too long to be repaired.
+        raise msgspec.DecodeError(str(error)) from error
 
 
 def encode_json(value: JsonValue) -> bytes:

@@ -35,6 +35,7 @@ from treadle.model.base import (
     count_of,
 )
 from treadle.model.errors import Now, disconnected, in_stream, incomplete, read_fault
+from treadle.model.http.response_limits import MAX_ITEMS
 from treadle.model.http.sse import decode_json
 from treadle.model.naming import short_name, with_short_names
 from treadle.model.open_items import UnfinishedItem, UnfinishedItems, index_of
@@ -154,7 +155,7 @@ class ResponsesStream:
                 self._rate_limits += 1
                 if self._rate_limits > MAX_RATE_LIMITS:
                     return ()
-                return (RateLimits(limits_of_event(decode_json(payload))),)
+                return (RateLimits(limits_of_event(_whole(payload))),)
             case _:
                 self._raise_failure(event, payload)
                 return ()
@@ -174,7 +175,7 @@ class ResponsesStream:
             reason = details.get("reason") if isinstance(details, dict) else None
             raise incomplete(str(reason or event.type.removeprefix("response.")))
         if event.type == "error" or (not event.type and event.error is not None):
-            raise in_stream(read_fault(decode_json(payload)), now=self._now)
+            raise in_stream(read_fault(_whole(payload) or event.error or ""), now=self._now)
 
     def _take_delta(self, event: _Event, delta: str) -> Sequence[ModelEvent]:
         match event.type:
@@ -227,7 +228,8 @@ class ResponsesStream:
         output = response.get("output")
         if not self._done and isinstance(output, list):
             # Some servers send the items only at the very end.
-            for index, item in enumerate(output):
+            # One more than allowed: the endpoint counts them.
+            for index, item in enumerate(output[: MAX_ITEMS + 1]):
                 if _is_item(item):
                     events += self._end(item, index)
         end_turn = response.get("end_turn")
@@ -272,6 +274,14 @@ def usage_of(usage: JsonValue) -> ResponseUsage | None:
         reasoning_output_tokens=count_of(made, "reasoning_tokens"),
         total_tokens=count_of(usage, "total_tokens") or input_tokens + output_tokens,
     )
+
+
+def _whole(payload: bytes) -> JsonValue:
+    """Return all fields of an event; none if those that events do not need are invalid."""
+    try:
+        return decode_json(payload)
+    except msgspec.DecodeError:
+        return {}
 
 
 def _mended(payload: bytes) -> _Event | None:
