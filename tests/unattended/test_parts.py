@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,8 +17,15 @@ from treadle.protocol.tool import (
     DynamicToolCallResponse,
     InputTextDynamicToolCallOutputContentItem,
 )
+from treadle.support.text.secrets import Secrets
 from treadle.unattended import EXIT_CODES, ErrorKind, InvalidWorkspaceCwd, Usage
-from treadle.unattended.graphql import InvalidQuery, graphql_tool, operations, read_arguments
+from treadle.unattended.graphql import (
+    MAX_ANSWER_BYTES,
+    InvalidQuery,
+    graphql_tool,
+    operations,
+    read_arguments,
+)
 from treadle.unattended.usage import RateLimit, UsageLedger, Window, rate_limits_in
 from treadle.unattended.workspace import Workspace
 
@@ -212,7 +220,8 @@ async def service(status: int, answer: JsonValue) -> AsyncIterator[tuple[str, li
 
     async def take(request: web.Request) -> web.Response:
         requests.append([request.headers["Authorization"], await request.json()])
-        return web.Response(status=status, text=json.dumps(answer))
+        text = answer if isinstance(answer, str) else json.dumps(answer)
+        return web.Response(status=status, text=text)
 
     app = web.Application()
     app.router.add_post("/graphql", take)
@@ -244,6 +253,40 @@ async def test_the_tool_posts_the_operation_with_the_token() -> None:
         assert await ask(endpoint, "key", {"query": "{ viewer { id } }"}) == (True, answer)
         assert await ask(endpoint, "key", "{ viewer { id } }") == (True, answer)
     assert requests == [["key", {"query": "{ viewer { id } }", "variables": {}}]] * 2
+
+
+async def test_an_answer_is_searched_for_the_token_off_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One of 16 MiB with many escapes held the session for ten seconds."""
+    threads: list[threading.Thread] = []
+    redact = Secrets.redact
+
+    def noted(secrets: Secrets, text: str, *, limit: int | None = None) -> str:
+        threads.append(threading.current_thread())
+        return redact(secrets, text, limit=limit)
+
+    monkeypatch.setattr(Secrets, "redact", noted)
+    async with service(200, {"data": None}) as (endpoint, _):
+        await ask(endpoint, "key", {"query": "{ x }"})
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ("[" * 100_000 + "]" * 100_000, "nested too deeply"),
+        (f'"{"x" * MAX_ANSWER_BYTES}"', "bytes"),
+    ],
+)
+async def test_an_answer_that_is_too_large_or_too_deep_fails_the_call(
+    answer: str, words: str
+) -> None:
+    async with service(200, answer) as (endpoint, _):
+        success, said = await ask(endpoint, "key", {"query": "{ x }"})
+    assert not success
+    assert words in said["error"]["message"]
 
 
 async def test_errors_in_the_answer_fail_the_call_and_keep_the_answer() -> None:

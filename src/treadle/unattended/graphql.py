@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from treadle.support.http.connection import ClientResponse
 
 LINEAR: Final = "https://api.linear.app/graphql"
-MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 _DESCRIPTION: Final = (
     "Execute one GraphQL query or mutation against {service}, with the credentials of the session."
 )
@@ -158,7 +158,9 @@ async def _post(
             answer = await client.request(
                 "POST", endpoint, headers=sent, body=msgspec.json.encode(body)
             )
-            text = secrets.redact((await _read(answer)).decode("utf-8", "replace"), limit=None)
+            body_text = (await _read(answer)).decode("utf-8", "replace")
+            # In a thread: a few megabytes with many escapes take seconds.
+            text = await asyncio.to_thread(secrets.redact, body_text, limit=None)
     except HttpError as error:
         message = without_queries(str(error)) or type(error).__name__
         raise OSError(secrets.redact(message)) from None
@@ -172,7 +174,10 @@ async def _post(
         )
     if answer.status != 200:
         raise OSError(f"HTTP status {answer.status}: {text[:500]}")
-    document: JsonValue = msgspec.json.decode(text)
+    try:
+        document: JsonValue = msgspec.json.decode(text)
+    except RecursionError as error:
+        raise ValueError("the response is nested too deeply") from error
     return document
 
 

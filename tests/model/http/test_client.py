@@ -21,6 +21,7 @@ from tests.model.double import (
 )
 from treadle.model.base import Completed, ModelError, ModelTextDelta, RateLimits
 from treadle.model.errors import delay_of_headers
+from treadle.model.http import body
 from treadle.model.http import client as http
 from treadle.model.http.pacing import MAX_DELTA
 from treadle.model.provider import ProviderConfig, build_model
@@ -150,6 +151,15 @@ async def test_a_stream_that_becomes_idle_times_out() -> None:
 async def test_a_response_that_takes_too_long_in_total_times_out() -> None:
     caught = await failed(events(DELTA, is_silent_after=True), total_timeout_ms=50)
     assert "total_timeout_ms" in caught.message
+
+
+async def test_a_response_that_goes_on_for_ever_ends_and_is_not_requested_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No stream with one character every five minutes is idle: it would take ten years."""
+    monkeypatch.setattr(body, "MAX_SECONDS", 0.05)
+    caught = await failed(events(DELTA, is_silent_after=True))
+    assert (caught.info, caught.is_retryable) == (DISCONNECTED, False)
 
 
 @pytest.mark.parametrize("is_chunked", [True, False])

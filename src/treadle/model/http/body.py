@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # How long to wait for the end of a body after the last event; a new connection costs far more.
 LINGER_S: Final = 5.0
+MAX_SECONDS: Final = 24 * 3600.0
+"""The longest response without `total_timeout_ms`: one character at a time would take years."""
 
 
 class ResponseBody:
@@ -34,7 +36,8 @@ class ResponseBody:
             config.stream_idle_timeout_ms / 1000, config.stream_keep_alive_timeout_ms / 1000
         )
         total_ms = config.total_timeout_ms
-        self._ends_at = None if total_ms is None else self._loop.time() + total_ms / 1000
+        self._has_own_limit = total_ms is not None
+        self._ends_at = self._loop.time() + (MAX_SECONDS if total_ms is None else total_ms / 1000)
         # One periodic timer costs less than a new timeout around each read.
         self._given_up: ModelError | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -120,15 +123,16 @@ class ResponseBody:
 
     def _watch(self) -> None:
         now = self._loop.time()
-        if self._ends_at is not None and now >= self._ends_at:
-            self._give_up(disconnected("the response took longer than total_timeout_ms allows"))
+        if now >= self._ends_at:
+            # Together, attempts that take a day each would block the turn for a week.
+            why = "the response took longer than total_timeout_ms allows"
+            self._give_up(disconnected(why, is_retryable=self._has_own_limit))
             return
         silent_at = self._silence.ends_at(now)
         if now >= silent_at:
             self._give_up(self._silence.error(now))
             return
-        next_look = silent_at if self._ends_at is None else min(silent_at, self._ends_at)
-        self._timer = self._loop.call_at(next_look, self._watch)
+        self._timer = self._loop.call_at(min(silent_at, self._ends_at), self._watch)
 
     def _give_up(self, error: ModelError) -> None:
         self._given_up = error
