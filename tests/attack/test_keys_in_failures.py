@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
 
@@ -61,6 +62,24 @@ async def test_redirect_whose_host_is_a_part_of_a_key_is_not_shown() -> None:
         await model.close()
 
     assert "0123" not in str(caught.value)
+
+
+@pytest.mark.parametrize("scheme", ["http://", ""])
+async def test_refusal_of_a_proxy_that_quotes_its_login_shows_none(
+    monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    async with service(lambda head: b"HTTP/1.1 407 X\r\n\r\n" + head.encode()) as url:
+        address = url.removeprefix("http://")
+        monkeypatch.setenv("http_proxy", f"{scheme}user:{KEY}@{address}")
+        config = ProviderConfig(base_url="http://model.invalid/v1")
+        model = build_model("far", config, environ={})
+        with pytest.raises(ModelError) as caught:
+            await collect(model)
+        await model.close()
+
+    shown = f"{caught.value.message} {caught.value.details}"
+    assert "proxy-authorization: Basic" in shown
+    assert base64.b64encode(f"user:{KEY}".encode()).decode()[12:20] not in shown
 
 
 async def test_headers_of_a_response_show_no_secret() -> None:

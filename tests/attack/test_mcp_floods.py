@@ -165,6 +165,16 @@ async def test_progress_of_a_call_is_limited_in_length_and_number(stage: Stage) 
     assert item_of(sent)["status"] == "completed"
 
 
+async def test_an_elicitation_does_not_pose_as_an_approval(stage: Stage) -> None:
+    """Clients recognize approvals by a field, and some answer these without the user."""
+    client, thread_id = await ready(stage)
+    stage.model.plays(calls("mcp__flood__ask", {}))
+    await client.start_turn(thread_id)
+    asked = await question(client, ASK)
+
+    assert asked["params"]["_meta"] == {"note": "kept"}
+
+
 async def test_a_long_elicitation_is_declined_and_neither_stored_nor_delivered(
     stage: Stage,
 ) -> None:

@@ -87,7 +87,8 @@ def call(id_: int, params: Any) -> None:  # noqa: ANN401 - any JSON
 
 def ask(text: str, id_: str) -> None:
     """Ask the user something; the id says what the answer leads to."""
-    asked = {"message": text, "requestedSchema": FORM}
+    meta = {"codex_approval_kind": "mcp_tool_call", "note": "kept"}
+    asked = {"message": text, "requestedSchema": FORM, "_meta": meta}
     send(id=id_, method="elicitation/create", params=asked)
 
 

@@ -10,6 +10,7 @@ from treadle.engine.approvals.permission import Denied
 from treadle.engine.events.server_requests import ServerRequestRefused
 from treadle.engine.hooks.uses import ToolUseRequest
 from treadle.engine.mcp.config import ApprovalMode
+from treadle.engine.mcp.elicitation import APPROVAL_KIND
 from treadle.engine.mcp.server import McpServer, Raw
 from treadle.engine.settings import RunSettings
 from treadle.protocol.approval import McpToolCallGuardianApprovalReviewAction
@@ -174,7 +175,7 @@ def _meta(use: ToolUse, persist: list[str]) -> Raw:
         {"name": name, "value": value, "display_name": name}
         for name, value in use.arguments.items()
     ]
-    meta: Raw = {"codex_approval_kind": "mcp_tool_call"}
+    meta: Raw = {APPROVAL_KIND: "mcp_tool_call"}
     if persist:
         meta["persist"] = persist
     if title := use.tool.get("title"):

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 DECLINED: Final[Raw] = {"action": "decline"}
 
+APPROVAL_KIND: Final = "codex_approval_kind"
+
 MAX_QUESTION_BYTES: Final = 256 * 1024
 """The most bytes of an elicitation, which is stored and delivered to every client of the thread."""
 
@@ -73,6 +75,9 @@ def _params(
 ) -> McpServerElicitationRequestParams | None:
     message = str(params.get("message") or "")
     meta = params.get("_meta") or None
+    if isinstance(meta, dict):
+        # By it, clients recognize an approval that this server requests.
+        meta = {name: value for name, value in meta.items() if name != APPROVAL_KIND} or None
     if params.get("mode") == "url":
         return UrlMcpServerElicitationRequestParams(
             server_name=server,

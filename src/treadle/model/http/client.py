@@ -329,6 +329,8 @@ class ProviderEndpoint:
         return self._headers({}, await self._login())
 
     def _headers(self, headers: Mapping[str, str], login: Bearer | None) -> dict[str, str]:
+        from treadle.support.http.proxies import secrets_of_proxies
+
         config = self.config
         # A compressed stream would be delayed in the compressor.
         all_headers = {"user-agent": "treadle", "accept-encoding": "identity", **headers}
@@ -339,6 +341,7 @@ class ProviderEndpoint:
                 given[name] = self._environ[variable]
         self._secrets.add(secrets_of_headers({**given, **authorization}))
         self._secrets.add(secrets_of_parameters(config.query_params.items()))
+        self._secrets.add(secrets_of_proxies())
         return all_headers | authorization | {name.lower(): given[name] for name in given}
 
     def _authorization(self, login: Bearer | None) -> dict[str, str]:

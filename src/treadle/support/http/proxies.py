@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from typing import Final
 
 from treadle.support.concurrency.imports import import_late
 from treadle.support.http.address import Address, Origin
 from treadle.support.http.errors import UnsendableRequest
+from treadle.support.text.secrets import secrets_of_url
 
 _SUFFIX: Final = "_proxy"
 
@@ -32,3 +34,10 @@ async def proxy_of(origin: Origin) -> Address | None:
         return Address.parse(url if "://" in url else f"http://{url}")
     except UnsendableRequest as error:
         raise UnsendableRequest(f"{origin.scheme}_proxy: {error}") from None
+
+
+def secrets_of_proxies() -> Iterator[str]:
+    """Yield the passwords of the proxies that the environment configures."""
+    for name, url in os.environ.items():
+        if name.lower().endswith(_SUFFIX):
+            yield from secrets_of_url(url if "://" in url else f"http://{url}")

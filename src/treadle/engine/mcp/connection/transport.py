@@ -27,6 +27,7 @@ from treadle.engine.mcp.connection.requests import error_text, recording_hook
 from treadle.engine.mcp.connection.stdio import Incoming, over_stdio
 from treadle.engine.mcp.server import McpError
 from treadle.sandbox.sandbox import Sandbox
+from treadle.support.http.proxies import secrets_of_proxies
 from treadle.support.text.urls import without_secrets
 
 CONNECT_SECONDS: Final = 30.0
@@ -69,6 +70,7 @@ async def _over_http(
             notes.is_lost_session = True
 
     headers = config.headers(environ)
+    notes.secrets.add(secrets_of_proxies())
     async with (
         ExchangeClient(
             headers={**UNCOMPRESSED, **headers},
