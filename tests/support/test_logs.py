@@ -140,11 +140,11 @@ def test_a_json_line_holds_the_fields_of_an_event_and_its_exception() -> None:
     assert entry["exception"].endswith("ValueError: no")
 
 
-@pytest.mark.parametrize(("level", "count"), [("", 1), ("debug", 1), ("off", 0)])
-def test_warnings_of_libraries_are_written_like_other_lines(level: str, count: int) -> None:
+@pytest.mark.parametrize(("level", "count"), [("", 3), ("debug", 3), ("off", 0)])
+def test_what_python_writes_to_stderr_is_written_like_other_lines(level: str, count: int) -> None:
     """Python itself would write them at once: a full pipe would stop the server."""
     program = """
-import logging, os, threading
+import logging, os, threading, warnings
 from treadle.support import logs
 writers = []
 write = os.write
@@ -152,6 +152,10 @@ os.write = lambda fd, data: (writers.append(threading.current_thread().name), wr
 logs.configure()
 logging.getLogger("asyncio").error("of a library")
 logging.getLogger("asyncio").info("a detail")
+warnings.warn("a warning")
+class Failing:
+    def __del__(self): raise ValueError("ignored")
+Failing()
 for handler in logging.getLogger().handlers: handler.flush()
 print(writers)
 """
@@ -163,7 +167,8 @@ print(writers)
         check=True,
     )
     assert done.stdout.strip() == str(["logs"] * count)
-    assert done.stderr.count("ERROR asyncio: of a library") == count
+    lines = ["ERROR asyncio: of a library", "UserWarning: a warning", "\nValueError: ignored"]
+    assert [done.stderr.count(line) for line in lines] == [min(count, 1)] * 3
     assert "a detail" not in done.stderr
 
 
@@ -179,6 +184,8 @@ def test_a_line_that_gets_no_thread_is_written_with_the_next(
     monkeypatch.setattr(logger, "level", logger.level)
     monkeypatch.setattr(logging.root, "handlers", [])
     monkeypatch.setattr(logging.root, "level", logging.root.level)
+    monkeypatch.setattr(logging, "captureWarnings", lambda **_: None)
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
     configure({})
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)

@@ -1,7 +1,7 @@
 """Logs to stderr, one line per event, as text or JSON.
 
-A separate thread writes them, so that a full pipe never stops the server. The warnings of libraries
-are among them: Python would otherwise write these to stderr at once.
+A separate thread writes them, so that a full pipe never stops the server. Warnings, those of
+libraries too, and ignored errors are among them: Python would write these to stderr at once.
 
 `TREADLE_LOG` (or `RUST_LOG`, which clients of the reference set) sets the level, and levels by
 module: `info`, `debug`, `warn,treadle.jsonrpc=debug`, `off`. `LOG_FORMAT=json` selects JSON lines.
@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import queue
+import sys
 import threading
 from collections import deque
 from collections.abc import Mapping
@@ -43,6 +44,8 @@ MAX_RECENT_CHARS: Final = 2048
 FLUSH_SECONDS: Final = 0.3
 STDERR: Final = 2
 
+logger = logging.getLogger(__name__)
+
 
 def configure(environ: Mapping[str, str] = os.environ) -> None:
     """Send all logs to stderr, as the environment configures them; of libraries only warnings."""
@@ -57,6 +60,8 @@ def configure(environ: Mapping[str, str] = os.environ) -> None:
     libraries = logging.getLogger()
     libraries.handlers[:] = [handler]
     libraries.setLevel(max(default, logging.WARNING))
+    logging.captureWarnings(capture=True)
+    sys.unraisablehook = _log_ignored
     for module, level in by_module.items():
         logging.getLogger(module).setLevel(level)
 
@@ -67,6 +72,11 @@ def recent_lines() -> list[str]:
     # Copied at once: other threads log meanwhile.
     recent = [list(each.recent) for each in handlers if isinstance(each, _StderrHandler)]
     return recent[0] if recent else []
+
+
+def _log_ignored(found: sys.UnraisableHookArgs) -> None:
+    """Log an error that no caller receives, such as one in a destructor."""
+    logger.error("error ignored", exc_info=found.exc_value)
 
 
 def parse_levels(text: str) -> tuple[int, dict[str, int]]:
