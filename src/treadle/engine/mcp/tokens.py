@@ -11,7 +11,7 @@ import msgspec
 from treadle.protocol.base import JsonValue
 from treadle.support.files.folder_lock import locked
 from treadle.support.files.reading import FileTooLarge, read_regular
-from treadle.support.files.writing import make_folders, replace_file
+from treadle.support.files.writing import make_folders, replace_file, sync_folder
 
 FILE: Final = "mcp_logins.json"
 # A token that expires this soon might expire during the request.
@@ -66,7 +66,8 @@ class TokenFile:
         entry = None if login is None else msgspec.json.encode(login)
         if entry is not None and len(entry) > MAX_LOGIN_BYTES:
             raise OSError(errno.EFBIG, f"the login has more than {MAX_LOGIN_BYTES} bytes")
-        make_folders(self._path.parent)
+        for folder in make_folders(self._path.parent)[1:]:
+            sync_folder(folder)
         with locked(self._path.parent):
             entries = self._entries_to_keep()
             entries.pop(_key(name, url), None)
