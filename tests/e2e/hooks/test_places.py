@@ -7,12 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.approvals.test_network import ASK, HOST, fetching, managed
+from tests.engine.approvals.test_network import ASK, HOST, fetching, managed, verdict
 from tests.harness.hooks import Hooks, matched, outcomes
 from tests.harness.model_server import calls, patches, says
 from tests.harness.questions import answer, question
+from tests.harness.scripted import client_of, playing
 from tests.harness.threads import Client, Stage, outline, params_of
 from tests.sandbox.network.commands import website
+from treadle.model.base import ModelRequest
+from treadle.model.scripted.model import ScriptedModel
+from treadle.model.scripted.model import calls as scripted_call
+from treadle.model.scripted.script import Response
 from treadle.protocol.base import JsonValue
 
 ADD = "*** Begin Patch\n*** Add File: new.txt\n+one\n*** End Patch\n"
@@ -102,6 +107,32 @@ async def test_input_for_a_free_terminal_needs_the_permission_of_a_hook(
     output = str(stage.model.requests[-1].outputs()["call-2"])
     assert output == "write_stdin rejected: by a hook"
     assert hooks.given()[-1]["tool_input"] == typed
+
+
+async def test_hooks_see_the_commands_of_the_automatic_reviewer(home: Path) -> None:
+    """Ours: a hook for commands must not miss those that look for evidence."""
+
+    def play(request: ModelRequest) -> Response:
+        outputs = [item["output"] for item in request.input if "output" in item]
+        if request.subagent == "guardian" and not outputs:
+            return scripted_call("exec_command", {"cmd": "cat secrets"}, call_id="look")
+        if request.subagent == "guardian":
+            seen.extend(outputs)
+            return verdict("deny")
+        if outputs:
+            return "done"
+        free = {"sandbox_permissions": "require_escalated", "justification": "x"}
+        return scripted_call("exec_command", {"cmd": "true", **free}, call_id="c1")
+
+    seen: list[JsonValue] = []
+    async with playing(home, ScriptedModel(play)) as server, client_of(server) as client:
+        hooks = Hooks(home, client)
+        check = "if grep -q secrets; then echo no secrets >&2; exit 2; fi"
+        await hooks.install(PreToolUse=check)
+        reviewed = {"approvalPolicy": "on-request", "approvalsReviewer": "auto_review"}
+        await client.run(await client.start(**reviewed))
+
+    assert seen == ["Command blocked by PreToolUse hook: no secrets. Command: cat secrets"]
 
 
 async def test_hooks_run_in_reviews(stage: Stage, client: Client, hooks: Hooks) -> None:

@@ -21,7 +21,7 @@ from treadle.engine.conversation.input import message
 from treadle.engine.conversation.items import text_of
 from treadle.engine.errors import InvalidInput
 from treadle.engine.reviewed import IS_CUT, Details
-from treadle.engine.tools.registry import output_item, read_call
+from treadle.engine.tools.registry import Output, ToolCall, output_item, read_call
 from treadle.model.base import (
     Completed,
     ItemDone,
@@ -246,9 +246,21 @@ class Guardian:
             items += response
             for at, call in enumerate(calls):
                 refusal = "too many commands at once" if at >= MAX_CALLS else None
-                items.append(output_item(call, refusal or await evidence.run(call)))
+                items.append(
+                    output_item(call, refusal or await self._run(turn, call, evidence, items))
+                )
         items.append(message("user", DECIDE))
         return _text_of(await self._respond(turn, items, evidence, schema=SCHEMA))
+
+    async def _run(
+        self, turn: ActiveTurn, call: ToolCall, evidence: ReviewEvidence, items: list[ModelItem]
+    ) -> Output:
+        """Run a command for the review, between its hooks."""
+        if not self._hooks.has("preToolUse", "postToolUse"):
+            return await evidence.run(call)
+        from treadle.engine.hooks.points import run_tool
+
+        return await run_tool(self._hooks, _ReviewNotes(items), turn, call, evidence.run)
 
     async def _respond(
         self,
@@ -291,6 +303,17 @@ class Guardian:
                     for meter in thread.usage.meters:
                         meter.charge(usage.total_tokens or usage.input_tokens + usage.output_tokens)
         return response
+
+
+class _ReviewNotes:
+    """Adds what hooks have to say to the conversation of a review."""
+
+    def __init__(self, items: list[ModelItem]) -> None:
+        self._items = items
+
+    def remember(self, _turn: ActiveTurn, *items: ModelItem) -> None:
+        """Add items."""
+        self._items += items
 
 
 def _text_of(response: Sequence[ModelItem]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 from xml.sax.saxutils import escape, quoteattr
 
 import msgspec
@@ -24,7 +24,7 @@ from treadle.engine.hooks.tool_calls import (
     rewritten,
 )
 from treadle.engine.tools.registry import Output, ToolCall, ToolRefused
-from treadle.model.base import Completed, ModelError, ModelEvent, ResponseUsage
+from treadle.model.base import Completed, ModelError, ModelEvent, ModelItem, ResponseUsage
 from treadle.protocol.base import JsonValue
 from treadle.protocol.hook import CommandConfiguredHookHandler, HookPromptFragment
 from treadle.protocol.input import TextUserInput
@@ -34,6 +34,15 @@ from treadle.support.ids import uuid7
 if TYPE_CHECKING:
     from treadle.engine.conversation.model_context import ModelContext
     from treadle.engine.turn import ActiveTurn, Message
+
+
+class Conversation(Protocol):
+    """A conversation to which hooks add text."""
+
+    def remember(self, turn: ActiveTurn, *items: ModelItem) -> None:
+        """Add items."""
+        ...
+
 
 MAX_CONTINUATIONS: Final = 50
 """How often hooks may prevent the end of one turn."""
@@ -47,7 +56,7 @@ CompactionEvent: TypeAlias = Literal["preCompact", "postCompact"]
 
 
 async def _add_context(
-    hooks: ThreadHooks, context: ModelContext, turn: ActiveTurn, results: Sequence[HookResult]
+    hooks: ThreadHooks, context: Conversation, turn: ActiveTurn, results: Sequence[HookResult]
 ) -> None:
     """Add the text of hooks to the conversation, as the developer's."""
     for result in results:
@@ -143,7 +152,7 @@ def prompt_of(pending: Message) -> str:
 
 async def run_tool(
     hooks: ThreadHooks,
-    context: ModelContext,
+    context: Conversation,
     turn: ActiveTurn,
     call: ToolCall,
     run: Callable[[ToolCall], Awaitable[Output]],
@@ -167,7 +176,7 @@ class _Refused(Exception):
 
 
 async def _before(
-    hooks: ThreadHooks, context: ModelContext, turn: ActiveTurn, call: ToolCall, seen: HookedCall
+    hooks: ThreadHooks, context: Conversation, turn: ActiveTurn, call: ToolCall, seen: HookedCall
 ) -> tuple[ToolCall, HookedCall]:
     fields: dict[str, JsonValue] = {
         "tool_name": seen.name,
@@ -203,7 +212,7 @@ def _ask(hooks: ThreadHooks, call: ToolCall, verdict: HookVerdict) -> None:
 
 
 async def _after(
-    hooks: ThreadHooks, context: ModelContext, turn: ActiveTurn, seen: HookedCall, output: Output
+    hooks: ThreadHooks, context: Conversation, turn: ActiveTurn, seen: HookedCall, output: Output
 ) -> Output:
     fields: dict[str, JsonValue] = {
         "tool_name": seen.name,
