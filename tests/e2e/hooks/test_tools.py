@@ -127,6 +127,21 @@ async def test_a_matcher_names_tools_or_is_a_regular_expression(
     assert bool(hooks.given()) == is_seen
 
 
+async def test_hooks_see_the_call_of_a_tool_that_is_still_loading(
+    stage: Stage, client: Client, hooks: Hooks
+) -> None:
+    """Ours: its MCP server starts slowly."""
+    late = stdio(env={"MCP_LATE": "1"}, default_tools_approval_mode="approve")
+    stage.configure("mcp_optional_startup_grace_ms = 1\n" + late)
+    await hooks.install(PreToolUse=hooks.says(error="no", code=2))
+    thread_id = await client.start()
+    stage.model.plays(calls("mcp__mini__plain", {"text": "hi"}), says("done"))
+    await client.run(thread_id)
+
+    output = stage.model.requests[-1].outputs()["call-1"]
+    assert output == "Tool call blocked by PreToolUse hook: no. Tool: mcp__mini__plain"
+
+
 async def test_an_unknown_tool_runs_no_hooks(stage: Stage, client: Client, hooks: Hooks) -> None:
     """Upstream: nothing is about to run."""
     await hooks.install(PreToolUse="exit 2", PostToolUse="exit 2")

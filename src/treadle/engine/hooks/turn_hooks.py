@@ -59,9 +59,14 @@ class TurnHooks:
     async def run_tool(self, tools: ToolRegistry, call: ToolCall) -> Output:
         """Run a call, between its hooks."""
         turn = self._turn
-        if not self._hooks.has("preToolUse", "postToolUse") or tools.find(call) is None:
+        if not self._hooks.has("preToolUse", "postToolUse"):
             return await tools.run(call, turn)
         from treadle.engine.hooks.points import run_tool
+        from treadle.engine.tools.registry import unsupported
+
+        # One that arrives later than this must not run without its hooks.
+        if await tools.resolve(call) is None:
+            return unsupported(call)
 
         def run(changed: ToolCall) -> Awaitable[Output]:
             return tools.attempt(changed, turn)

@@ -149,6 +149,14 @@ class ToolRegistry:
         # In a history written by Codex, calls of MCP tools have a namespace.
         return known.get((call.namespace, call.name)) or known.get((None, call.flat_name))
 
+    async def resolve(self, call: ToolCall) -> ToolHandler | None:
+        """The tool of a call, if there is one; waits for one that is still loading."""
+        tool = self.find(call)
+        if tool is None and self._arriving is not None:
+            await self._arriving(call.flat_name)
+            tool = self.find(call)
+        return tool
+
     async def run(self, call: ToolCall, turn: ActiveTurn) -> Output:
         """Run a call; errors and refusals become its output."""
         try:
@@ -162,13 +170,10 @@ class ToolRegistry:
         Raises:
             ToolRefused: the call was not run; the text is its output.
         """
-        tool = self.find(call)
-        if tool is None and self._arriving is not None:
-            await self._arriving(call.flat_name)
-            tool = self.find(call)
+        tool = await self.resolve(call)
         log_tool("tool called", turn, call.id, call.name)
         if tool is None:
-            return f"unsupported call: {call.name}"
+            return unsupported(call)
         try:
             async with self._gate.enter(alone=getattr(tool, "is_exclusive", False)):
                 turn.check_storable()
@@ -187,6 +192,11 @@ class ToolRegistry:
             logger.exception("tool failed", extra={"tool": call.name})
             turn.fail_item(call.id)
             return f"the tool {call.name} failed"
+
+
+def unsupported(call: ToolCall) -> str:
+    """The output of a call of an unknown tool."""
+    return f"unsupported call: {call.name}"
 
 
 def name_of(tool: ToolHandler) -> ToolName:
