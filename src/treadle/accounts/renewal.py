@@ -221,7 +221,7 @@ class Renewal:
                 answer.access_token,
                 answer.chatgpt_account_id,
                 answer.chatgpt_plan_type,
-                answer.id_token,
+                answer.id_token or None,
             )
         except InvalidToken as error:
             raise CredentialsRejected(f"invalid auth refresh response: {error}") from None

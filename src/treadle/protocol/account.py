@@ -26,7 +26,7 @@ class ChatgptAuthTokensRefreshResponse(Value, frozen=True):
     chatgpt_account_id: str | None = None
     chatgpt_plan_type: str | None = None
     # Of release 0.98.0.
-    id_token: str | None = None
+    id_token: str | UnsetType | None = UNSET
 
 
 class ApiKeyAccount(Value, tag="apiKey", frozen=True):
