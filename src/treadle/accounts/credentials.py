@@ -258,7 +258,7 @@ class CredentialStore:
 
     @property
     def _allows_keys(self) -> bool:
-        return self.settings.forced_method != "chatgpt"
+        return self.settings.allows("api")
 
     def _stored_login(self) -> OpenaiLogin | None:
         document = self.document()
@@ -269,7 +269,7 @@ class CredentialStore:
             return OpenaiLogin(mode="apikey", token=key) if key and self._allows_keys else None
         login = login_of(document)
         settings = self.settings
-        is_allowed = settings.forced_method != "api" and settings.allows_workspace(
+        is_allowed = settings.allows("chatgpt") and settings.allows_workspace(
             login.claims.account_id
         )
         return login if is_allowed else None

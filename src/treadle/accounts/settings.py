@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+LoginMethod: TypeAlias = Literal["chatgpt", "api"]
 StoreMode: TypeAlias = Literal["file", "keyring", "auto", "ephemeral"]
 
 ISSUER: Final = "CODEX_APP_SERVER_LOGIN_ISSUER"
@@ -30,10 +31,17 @@ class AccountSettings(Struct, frozen=True, kw_only=True):
     """The settings of the user's own configuration; no project can change them."""
 
     store: StoreMode = "file"
-    forced_method: Literal["chatgpt", "api"] | None = None
+    # The only ways to log in; all without.
+    methods: tuple[LoginMethod, ...] | None = None
     # The only workspaces that may be used; all without.
     workspaces: tuple[str, ...] | None = None
     chatgpt_base_url: str | None = None
+
+    def allows(self, method: LoginMethod) -> bool:
+        """Return whether logins of this kind may be used."""
+        if method == "chatgpt" and self.workspaces == ():
+            return False
+        return self.methods is None or method in self.methods
 
     def allows_workspace(self, account_id: str | None) -> bool:
         """Return whether tokens of this workspace may be used."""

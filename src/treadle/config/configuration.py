@@ -12,6 +12,7 @@ from msgspec import structs
 
 from treadle.accounts.credentials import CredentialStore
 from treadle.accounts.settings import AccountSettings
+from treadle.config.accounts import account_settings
 from treadle.config.effective import EffectiveConfig, default_policies
 from treadle.config.file import MAX_CONFIG_BYTES, ConfigError, Overrides, nest, read_toml
 from treadle.config.layers import Layer, Merged, absolute_paths, merge
@@ -163,10 +164,13 @@ class Configuration:
 
         While a file is invalid, the last valid settings count.
         """
-        stamps = (_stamp(self.system / "config.toml"), _stamp(self.user_file))
+        rules = self.system / "requirements.toml"
+        files = (rules, self.system / "config.toml", self.user_file)
+        stamps = tuple(map(_stamp, files))
         if stamps != self._accounts[0]:
             try:
-                settings = _account_settings(_check(merge([*self._base(), *self._flags])))
+                values = _check(merge([*self._base(), *self._flags]))
+                settings = account_settings(values, self._read(rules))
             except ConfigError:
                 settings = self._accounts[1]
             self._accounts = (stamps, settings)
@@ -346,19 +350,6 @@ class Configuration:
         has_key = self.credentials.auth_mode is not None
         has_other = self.credentials.has_variable("ANTHROPIC_API_KEY")
         return has_key, has_other, tuple(sorted(self._switched.items()))
-
-
-def _account_settings(values: ConfigValues) -> AccountSettings:
-    forced = values.forced_chatgpt_workspace_id
-    names = [forced] if isinstance(forced, str) else forced
-    workspaces = None if names is None else tuple(name.strip() for name in names if name.strip())
-    return AccountSettings(
-        store=values.cli_auth_credentials_store,
-        forced_method=values.forced_login_method,
-        # As upstream: blank names restrict nothing.
-        workspaces=workspaces or None,
-        chatgpt_base_url=values.chatgpt_base_url,
-    )
 
 
 def _parse(path: Path, limit: int) -> Table | ConfigError:

@@ -136,7 +136,7 @@ async def _use_key(
 ) -> ApiKeyLoginAccountResponse:
     server = ctx.session.server
     _refuse_external(server)
-    if server.credentials.settings.forced_method == "chatgpt":
+    if not server.credentials.settings.allows("api"):
         raise InvalidRequest("API key login is disabled. Use ChatGPT login instead.")
     api_key = params.api_key.strip()
     if not api_key:
@@ -187,7 +187,7 @@ def _use_tokens(
 
     server = ctx.session.server
     settings = server.credentials.settings
-    if settings.forced_method == "api":
+    if not settings.allows("chatgpt"):
         raise InvalidRequest("External ChatGPT auth is disabled. Use API key login instead.")
     try:
         tokens = external_tokens(
@@ -281,7 +281,7 @@ def _refuse_external(server: Server) -> None:
 
 def _refuse_chatgpt(server: Server) -> None:
     _refuse_external(server)
-    if server.credentials.settings.forced_method == "api":
+    if not server.credentials.settings.allows("chatgpt"):
         raise InvalidRequest("ChatGPT login is disabled. Use API key login instead.")
 
 
