@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.accounts.browsing import visit
 from tests.accounts.ground import Ground, answer_of
-from tests.accounts.test_browser_login import visit
 from tests.harness.account_service import AccountService
 from tests.harness.processes import TREADLE
 from treadle import AsyncClient, LoginFailed
