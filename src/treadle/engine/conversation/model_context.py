@@ -319,7 +319,7 @@ class ModelContext:
     def _read_folder(self, cwd: str, may_read: Callable[[str], bool]) -> _Folder:
         docs = read_project_docs(Path(cwd), may_read=may_read, home=self._state.services.home)
         # The skills of a project may be links, like its AGENTS.md.
-        skills = self._state.services.skills(cwd).usable(may_read)
+        skills = self._state.services.skills(cwd).offered(may_read)
         return _Folder(cwd, instructions.skills(skills), docs)
 
     def readable(self, cwd: str | None = None, sandbox: SandboxPolicy | None = None) -> Readable:

@@ -16,6 +16,8 @@ import msgspec
 from msgspec import UNSET
 
 from treadle.engine.project.docs import repository_root
+from treadle.engine.project.skill_metadata import FILE as METADATA
+from treadle.engine.project.skill_metadata import SkillDetails, read_skill_details
 from treadle.protocol.skill import SkillErrorInfo, SkillMetadata, SkillScope
 from treadle.sandbox.reading import read_for_model
 from treadle.support.files.kinds import exists, is_folder
@@ -48,6 +50,12 @@ class Skills(NamedTuple):
     errors: list[SkillErrorInfo]
     chosen: frozenset[str] = frozenset()
     """The files that the user chose; a repository or a command may have chosen the others."""
+    manual: frozenset[str] = frozenset()
+    """The files of the skills that only the user may select."""
+
+    def offered(self, may_read: Callable[[str], bool]) -> list[SkillMetadata]:
+        """Return the enabled skills that the model may choose by itself."""
+        return [skill for skill in self.usable(may_read) if skill.path not in self.manual]
 
     def usable(self, may_read: Callable[[str], bool]) -> list[SkillMetadata]:
         """Return the enabled skills; `may_read` returns whether commands may read a file."""
@@ -58,6 +66,14 @@ class Skills(NamedTuple):
         ]
 
 
+class SkillOwner(NamedTuple):
+    """The plugin that provides a skill: its id, its name and its folder."""
+
+    id: str
+    name: str
+    folder: Path
+
+
 class SkillRoot(NamedTuple):
     """A folder to search, and the scope of its skills."""
 
@@ -65,6 +81,7 @@ class SkillRoot(NamedTuple):
     scope: SkillScope
     is_extra: bool = False
     """Whether a client named it: commands may write there."""
+    plugin: SkillOwner | None = None
 
     def has_chosen(self, path: Path) -> bool:
         """Return whether only the user can have chosen a file of this root, given without links."""
@@ -74,9 +91,14 @@ class SkillRoot(NamedTuple):
 
 
 def skill_roots(
-    cwd: Path, *, home: Path, user_home: Path | None = None, extra: Sequence[Path] = ()
+    cwd: Path,
+    *,
+    home: Path,
+    user_home: Path | None = None,
+    plugins: Sequence[SkillRoot] = (),
+    extra: Sequence[Path] = (),
 ) -> list[SkillRoot]:
-    """Return the folders to search: in the repository, the home, and the system."""
+    """Return the folders to search: in the repository, the home, plugins, and the system."""
     top = repository_root(cwd) or cwd
     above = takewhile(lambda folder: folder.is_relative_to(top), cwd.parents)
     folders = [cwd, *above][::-1]
@@ -85,6 +107,7 @@ def skill_roots(
     roots.append(SkillRoot(home / "skills", "user"))
     if user_home is not None:
         roots.append(SkillRoot(user_home / ".agents" / "skills", "user"))
+    roots += plugins
     roots += [SkillRoot(folder, "user", is_extra=True) for folder in extra]
     return [*roots, SkillRoot(home / "skills" / ".system", "system"), SkillRoot(_ADMIN, "admin")]
 
@@ -94,22 +117,29 @@ def find_skills(roots: Sequence[SkillRoot], disabled: Disabled) -> Skills:
     skills: dict[Path, SkillMetadata] = {}
     errors: dict[Path, SkillErrorInfo] = {}
     chosen: set[str] = set()
+    manual: set[str] = set()
     left: dict[SkillScope, _Left] = {}
     for root in roots:
         for path in _files(root.folder, left.setdefault(root.scope, _all_left())):
             if root.has_chosen(path):
                 chosen.add(str(path))
+            stamps = (_stamp(path), _stamp(path.parent / METADATA))
             try:
-                skill = _read_known(path, root.scope, _stamp(path))
+                skill, details = _read_known(path, root.scope, root.plugin, stamps)
             except ValueError as error:
                 errors[path] = SkillErrorInfo(message=str(error), path=str(path))
-            else:
-                is_enabled = not disabled.holds(skill)
-                skills[path] = msgspec.structs.replace(skill, enabled=is_enabled)
+                continue
+            if not details.is_for_product:
+                continue
+            if not details.is_for_model:
+                manual.add(str(path))
+            is_enabled = not disabled.holds(skill)
+            skills[path] = msgspec.structs.replace(skill, enabled=is_enabled)
     entries = sorted(
         skills.values(), key=lambda skill: (_ORDER[skill.scope], skill.name, skill.path)
     )
-    return Skills(entries, [errors[path] for path in sorted(errors)], frozenset(chosen))
+    faults = [errors[path] for path in sorted(errors)]
+    return Skills(entries, faults, frozenset(chosen), frozenset(manual))
 
 
 class _Left(msgspec.Struct):
@@ -148,13 +178,16 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 def _read_known(
     path: Path,
     scope: SkillScope,
-    stamp: tuple[int, int, int] | None,  # noqa: ARG001 - another state is another answer
-) -> SkillMetadata:
+    plugin: SkillOwner | None,
+    stamps: tuple[object, ...],  # noqa: ARG001 - another state is another answer
+) -> tuple[SkillMetadata, SkillDetails]:
     # Every turn checks for changed skills, and most never change.
-    return read_skill(path, scope)
+    return read_skill(path, scope, plugin)
 
 
-def read_skill(path: Path, scope: SkillScope) -> SkillMetadata:
+def read_skill(
+    path: Path, scope: SkillScope, plugin: SkillOwner | None = None
+) -> tuple[SkillMetadata, SkillDetails]:
     """Read the metadata of a skill.
 
     Raises:
@@ -162,6 +195,8 @@ def read_skill(path: Path, scope: SkillScope) -> SkillMetadata:
     """
     fields = _fields(_head(path))
     name = _text(fields.get("name", [])) or path.parent.name
+    if plugin is not None:
+        name = f"{plugin.name}:{name}"
     description = _text(fields.get("description", []))
     _require_length("name", name, MAX_NAME_CHARACTERS)
     if not description:
@@ -171,14 +206,19 @@ def read_skill(path: Path, scope: SkillScope) -> SkillMetadata:
     below = textwrap.dedent("\n".join(fields.get("metadata", [])[1:]))
     short = _text(_fields(below.splitlines()).get("short-description", []))
     _require_length("metadata.short-description", short, MAX_DESCRIPTION_CHARACTERS)
-    return SkillMetadata(
+    details = read_skill_details(path.parent, plugin and plugin.folder)
+    skill = SkillMetadata(
         name=name,
         description=description,
         short_description=short or UNSET,
         path=str(path),
         scope=scope,
         enabled=True,
+        interface=details.interface or UNSET,
+        dependencies=details.dependencies or UNSET,
+        plugin_id=plugin and plugin.id,
     )
+    return skill, details
 
 
 def _require_length(name: str, value: str, limit: int) -> None:
