@@ -164,6 +164,7 @@ class AgentLoop:
                 is_first = False
                 if needs_more or has_input:
                     await self._wait_for_servers()
+                    await self._thread.context.describe_mentions(self._turn, self._thread.mcp)
                     needs_more = await self._request_response()
             needs_more = await self._hooks.goes_on()
             # Hooks take time, in which clients can send more.

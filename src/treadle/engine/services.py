@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 from itertools import count
 from pathlib import Path
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from treadle.engine.commands.rules import Rules, RulesCache
     from treadle.engine.hooks.hook import FindHooks, FoundHooks
     from treadle.engine.mcp.config import McpSource
+    from treadle.engine.plugins.mentions import MentionedPlugin
     from treadle.engine.project.skills import Skills
     from treadle.sandbox.boundary import Boundary
     from treadle.sandbox.opened_roots import OpenedRoots
@@ -64,6 +65,10 @@ def _no_hooks(settings: RunSettings) -> FoundHooks:  # noqa: ARG001 - as the sou
     return NOTHING
 
 
+def _no_plugins(disabled: Collection[str]) -> tuple[()]:  # noqa: ARG001 - as the sources have it
+    return ()
+
+
 def _none_in_folder(cwd: str) -> tuple[()]:  # noqa: ARG001 - as the sources have it
     return ()
 
@@ -77,6 +82,8 @@ class EngineSources(Struct, frozen=True, kw_only=True):
     skills: Callable[[str], Skills] = _no_skills
     # Returns the hooks of a thread with these settings.
     find_hooks: FindHooks = _no_hooks
+    # Returns the active plugins, except some by id; reads files.
+    plugins: Callable[[Collection[str]], Sequence[MentionedPlugin]] = _no_plugins
     # Returns folders with the rules of a trusted project, besides the user's own.
     rule_folders: Callable[[str], Sequence[Path]] = _none_in_folder
     # Returns the administrator's rules.
@@ -101,6 +108,7 @@ class EngineServices:
         self.skills = sources.skills
         # Blocks: call it in a worker thread.
         self.find_hooks = sources.find_hooks
+        self.plugins = sources.plugins
         self.tasks = BackgroundTasks()
         # Worker threads that read files named by clients and models.
         self.file_workers = Workers("files", MAX_FILE_WORKERS)

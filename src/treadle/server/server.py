@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from treadle.protocol.account import AccountLoginCompletedNotification
     from treadle.server.account_logins import AccountLogins
     from treadle.server.files.watch import Watcher
+    from treadle.server.plugins.active import ActivePlugins
+    from treadle.server.plugins.plugins import Plugins
     from treadle.server.realtime.conversations import RealtimeConversations
     from treadle.server.sources.skills import ConfiguredSkills
     from treadle.server.sources.skills_watch import SkillsWatch
@@ -87,9 +89,10 @@ class Server:
         )
         sources = EngineSources(
             models=models or ConfiguredModels(self.configuration, in_use=self._models_in_use),
-            mcp=ConfiguredMcp(self.configuration),
+            mcp=ConfiguredMcp(self.configuration, lambda: self.active_plugins),
             skills=lambda cwd: self.skills.find(cwd),  # noqa: PLW0108 - found on first use
             find_hooks=ConfiguredHooks(self.configuration).of_thread,
+            plugins=lambda disabled: self.active_plugins.mentionable(disabled),  # noqa: PLW0108 - late
             rule_folders=self._rule_folders,
             managed_rules=self._managed_rules,
             settings_folders=(str(self.configuration.system),),
@@ -164,7 +167,21 @@ class Server:
         """The skills that the threads of this server may use."""
         from treadle.server.sources.skills import ConfiguredSkills
 
-        return ConfiguredSkills(self.configuration)
+        return ConfiguredSkills(self.configuration, lambda: self.active_plugins)
+
+    @cached_property
+    def active_plugins(self) -> ActivePlugins:
+        """The installed and enabled plugins."""
+        from treadle.server.plugins.active import ActivePlugins
+
+        return ActivePlugins(self.configuration)
+
+    @cached_property
+    def plugins(self) -> Plugins:
+        """Lists, installs and removes plugins and marketplaces."""
+        from treadle.server.plugins.plugins import Plugins
+
+        return Plugins(self.configuration, self.active_plugins, self.sandbox)
 
     @cached_property
     def realtime(self) -> RealtimeConversations:

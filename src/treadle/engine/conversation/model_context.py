@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -30,6 +30,7 @@ from treadle.engine.conversation.items import ItemStream
 from treadle.engine.conversation.personality import personality_switch
 from treadle.engine.conversation.sources import without_sources, written_by
 from treadle.engine.errors import InvalidInput
+from treadle.engine.plugins.mentions import MAX_MENTIONS, describe_plugin, mentioned_plugins
 from treadle.engine.project.docs import ProjectDocs, read_project_docs
 from treadle.engine.turn import ActiveTurn, Message
 from treadle.model.base import ModelItem
@@ -47,6 +48,8 @@ from treadle.support.ids import uuid7
 
 if TYPE_CHECKING:
     from treadle.engine.conversation.messages import ClientMessages
+    from treadle.engine.mcp.server import McpServer
+    from treadle.engine.project.skills import Skills
     from treadle.engine.state import LoadedState, ThreadState
     from treadle.protocol.policy import SandboxPolicy
 
@@ -88,6 +91,8 @@ class ModelContext:
         self._skills: str | UnsetType | None = UNSET
         self._client_context: dict[str, AdditionalContextEntry] = {}
         self._folder: _Folder | None = None
+        # Ids of plugins that the input of the turn mentions, until they are described.
+        self._mentioned: dict[str, None] = {}
 
     def message_of(self, params: TurnStartParams | TurnSteerParams, files: InputFiles) -> Message:
         """Return the input of a request, preceded by new or changed additional context."""
@@ -243,6 +248,7 @@ class ModelContext:
             self._publish_raw(turn, pending.items)
             return
         self._publish_raw(turn, pending.items)
+        self._mentioned |= dict.fromkeys(mentioned_plugins(pending.content))
         self._set_preview(pending)
         turn.start_item(item)
         records = self.history_of(turn).take(*pending.items)
@@ -288,6 +294,22 @@ class ModelContext:
         else:
             self._update_skills(turn)
 
+    async def describe_mentions(self, turn: ActiveTurn, servers: Iterable[McpServer]) -> None:
+        """Describe the plugins that new input mentions, with those of their servers that work."""
+        mentioned, self._mentioned = list(self._mentioned)[:MAX_MENTIONS], {}
+        if not mentioned:
+            return
+        services, disabled = self._state.services, self._state.settings.disabled_plugin_ids
+        plugins = await services.file_workers.run(services.plugins, disabled)
+        working = [each for each in servers if each.status in ("starting", "connected")]
+        for plugin in plugins:
+            if plugin.id not in mentioned:
+                continue
+            own = [each.name for each in working if each.plugin_id == plugin.id]
+            text = describe_plugin(plugin, own)
+            if text is not None:
+                self.remember(turn, message("developer", text))
+
     def warn_unknown_model(self) -> None:
         """Publish a warning, once, if the catalog does not have the model."""
         model = self._state.settings.model
@@ -319,7 +341,7 @@ class ModelContext:
     def _read_folder(self, cwd: str, may_read: Callable[[str], bool]) -> _Folder:
         docs = read_project_docs(Path(cwd), may_read=may_read, home=self._state.services.home)
         # The skills of a project may be links, like its AGENTS.md.
-        skills = self._state.services.skills(cwd).offered(may_read)
+        skills = self._skills_of(cwd).offered(may_read)
         return _Folder(cwd, instructions.skills(skills), docs)
 
     def readable(self, cwd: str | None = None, sandbox: SandboxPolicy | None = None) -> Readable:
@@ -329,9 +351,13 @@ class ModelContext:
         may_read = boundary.may_read(sandbox, folder)
         return Readable(
             may_read,
-            lambda: {skill.path for skill in self._state.services.skills(folder).usable(may_read)},
+            lambda: {skill.path for skill in self._skills_of(folder).usable(may_read)},
             boundary.may_follow(sandbox, folder),
         )
+
+    def _skills_of(self, cwd: str) -> Skills:
+        """Return the skills of a folder, without those of plugins that the thread disables."""
+        return self._state.services.skills(cwd).without(self._state.settings.disabled_plugin_ids)
 
     def _last_folder(self) -> _Folder:
         """Return the folder's instructions as last read."""

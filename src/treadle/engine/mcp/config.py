@@ -122,10 +122,18 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.bearer_token_env_var is not None or "authorization" in names
 
 
+class PluginOfServer(msgspec.Struct, frozen=True):
+    """The plugin that provides a server: its id, and its name for models."""
+
+    id: str
+    title: str
+
+
 class McpConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The servers of a thread, and the options for all of them."""
 
     servers: dict[str, JsonValue] = msgspec.field(default_factory=dict)
+    plugins: dict[str, PluginOfServer] = msgspec.field(default_factory=dict)
     grace_seconds: float = GRACE_SECONDS
     callback_port: UInt16 | None = None
     callback_url: str | None = None

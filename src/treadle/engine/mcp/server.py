@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from treadle.engine.mcp.config import BadServer, ServerConfig, read_server
+from treadle.engine.mcp.config import BadServer, PluginOfServer, ServerConfig, read_server
 from treadle.protocol.base import JsonValue
 from treadle.protocol.mcp import (
     McpServerConnectionStatus,
@@ -83,9 +83,17 @@ class ServerContext(Struct, frozen=True, kw_only=True):
 class McpServer:
     """A configured server: its state, and its session if there is one."""
 
-    def __init__(self, name: str, table: JsonValue, context: ServerContext) -> None:
+    def __init__(
+        self,
+        name: str,
+        table: JsonValue,
+        context: ServerContext,
+        plugin: PluginOfServer | None = None,
+    ) -> None:
         self.name = name
         self.table = table
+        # The plugin that provides the server, if it is not the user's own.
+        self.plugin = plugin
         self.config = ServerConfig(command="")
         self.status: McpServerConnectionStatus = "notStarted"
         self.error: str | None = None
@@ -111,6 +119,11 @@ class McpServer:
             self.error = f"MCP startup failed: {error}"
 
     @property
+    def plugin_id(self) -> str | None:
+        """The id of the plugin that provides the server."""
+        return None if self.plugin is None else self.plugin.id
+
+    @property
     def instructions(self) -> str | None:
         """The instructions of the server for the model."""
         text = self.about.get("instructions")
@@ -119,7 +132,8 @@ class McpServer:
     @property
     def offered(self) -> Sequence[Raw]:
         """The tools that the model may see, even while the server is down."""
-        return [tool for name, tool in self.tools.items() if self.config.offers(name)]
+        offered = [tool for name, tool in self.tools.items() if self.config.offers(name)]
+        return offered if self.plugin is None else [_with_plugin(t, self.plugin) for t in offered]
 
     @property
     def is_missing(self) -> bool:
@@ -313,3 +327,12 @@ async def list_all(send: Send, method: str, key: str) -> list[Raw]:
         if not cursor:
             break
     return entries
+
+
+def _with_plugin(tool: Raw, plugin: PluginOfServer) -> Raw:
+    """Return a tool whose description names the plugin that it is from."""
+    text = tool.get("description")
+    part = f"This tool is part of plugin `{plugin.title}`."
+    if isinstance(text, str) and text:
+        part = f"{text}{'' if text.endswith('.') else '.'} {part}"
+    return {**tool, "description": part}

@@ -227,7 +227,8 @@ class McpServers:
     def _apply(self, config: McpConfig) -> None:
         self._grace_seconds = config.grace_seconds
         for name, server in list(self._servers.items()):
-            if server.table != config.servers.get(name):
+            is_same = server.table == config.servers.get(name)
+            if not is_same or server.plugin != config.plugins.get(name):
                 server.close()
                 del self._servers[name]
             elif server.status == "connected":
@@ -236,7 +237,8 @@ class McpServers:
         for name in sorted(config.servers):
             if name not in self._servers:
                 table = config.servers[name]
-                server = McpServer(name, table, self._context(name, table))
+                context, plugin = self._context(name, table), config.plugins.get(name)
+                server = McpServer(name, table, context, plugin)
                 self._servers[name] = server
                 self._start(server)
 

@@ -37,6 +37,7 @@ async def status_of(
         resources=_convert(resources, Resource),
         resource_templates=_convert(templates, ResourceTemplate),
         tools={tool.name: tool for tool in _convert(server.offered, Tool)},
+        plugin_id=server.plugin_id,
         http_origin=_origin(server.config.url),
         runtime_status=server.status if has_thread else None,
         server_capabilities=server.about.get("capabilities"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice, takewhile
@@ -52,6 +52,13 @@ class Skills(NamedTuple):
     """The files that the user chose; a repository or a command may have chosen the others."""
     manual: frozenset[str] = frozenset()
     """The files of the skills that only the user may select."""
+
+    def without(self, plugins: Collection[str]) -> Skills:
+        """Return the skills that none of these plugins provides."""
+        if not plugins:
+            return self
+        entries = [each for each in self.entries if each.plugin_id not in plugins]
+        return self._replace(entries=entries)
 
     def offered(self, may_read: Callable[[str], bool]) -> list[SkillMetadata]:
         """Return the enabled skills that the model may choose by itself."""

@@ -96,6 +96,7 @@ class McpTool:
             status="inProgress",
             tool=str(self._tool["name"]),
             read_only_hint=self._hint,
+            plugin_id=self._server.plugin_id,
         )
         use = ToolUse(turn, call.id, self._server, self._tool, arguments, self.name)
         began = perf_counter()

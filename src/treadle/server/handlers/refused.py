@@ -13,11 +13,22 @@ from treadle.server.session import ClientSession
 
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
+NO_CATALOGUE: Final = (
+    "there is no remote catalogue: add a marketplace from a folder or a repository"
+)
+_NO_SHARING: Final = "plugins are shared by a service of OpenAI: publish a git repository instead"
+
 REASONS: Final = {
     "account/bedrock/discover": "there is no provider for Amazon Bedrock: configure a gateway",
     "account/bedrock/setup": "there is no provider for Amazon Bedrock: configure a gateway",
     "account/gcp/setup": "there is no provider for Google Cloud Vertex AI: configure a gateway",
     "environment/add": "commands run on the machine of this server only",
+    "plugin/share/checkout": _NO_SHARING,
+    "plugin/share/delete": _NO_SHARING,
+    "plugin/share/list": _NO_SHARING,
+    "plugin/share/save": _NO_SHARING,
+    "plugin/share/updateTargets": _NO_SHARING,
+    "plugin/skill/read": NO_CATALOGUE,
     "remoteControl/client/list": "there is no remote control",
     "remoteControl/client/revoke": "there is no remote control",
     "remoteControl/disable": "there is no remote control",

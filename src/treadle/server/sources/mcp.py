@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from treadle.config.configuration import Configuration
 from treadle.config.file import ConfigError
 from treadle.config.settings import Table
-from treadle.engine.mcp.config import McpConfig
+from treadle.engine.mcp.config import GRACE_SECONDS, McpConfig, PluginOfServer
 from treadle.engine.mcp.startup import StartupRecord
 from treadle.engine.settings import RunSettings
 
+if TYPE_CHECKING:
+    from treadle.config.effective import EffectiveConfig
+    from treadle.server.plugins.active import ActivePlugins
+
 logger = logging.getLogger(__name__)
+
+
+class PluginServers(NamedTuple):
+    """The MCP servers of plugins, and the plugin of each."""
+
+    tables: dict[str, Table]
+    owners: dict[str, PluginOfServer]
 
 
 class ConfiguredMcp:
     """The MCP servers of the configuration files and of the request that started a thread."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(
+        self, configuration: Configuration, plugins: Callable[[], ActivePlugins] | None = None
+    ) -> None:
         self.startup_record: Final = StartupRecord()
         self._configuration = configuration
+        self._plugins = plugins
 
     @property
     def environ(self) -> Mapping[str, str]:
@@ -39,26 +53,42 @@ class ConfiguredMcp:
             logger.warning("no mcp servers", extra={"reason": str(error)})
             return McpConfig()
         grace = effective.mcp_optional_startup_grace_ms
-        options = {} if grace is None else {"grace_seconds": grace / 1000}
+        disabled = settings.disabled_plugin_ids if settings is not None else ()
+        provided = self._provided(effective, disabled)
         return McpConfig(
-            servers=dict(effective.mcp_servers),
+            servers={**provided.tables, **effective.mcp_servers},
+            plugins={
+                name: plugin
+                for name, plugin in provided.owners.items()
+                if name not in effective.mcp_servers
+            },
             callback_port=effective.mcp_oauth_callback_port,
             callback_url=effective.mcp_oauth_callback_url,
-            **options,
+            grace_seconds=GRACE_SECONDS if grace is None else grace / 1000,
         )
+
+    def _provided(self, effective: EffectiveConfig, disabled: Collection[str]) -> PluginServers:
+        """Return the servers of plugins; without any, their code is not imported."""
+        if self._plugins is None or not effective.plugins:
+            return PluginServers({}, {})
+        return self._plugins().servers(disabled)
 
     def approve_always(self, server: str, tool: str) -> bool:
         """Record in the user's file that a tool needs no further approval.
 
-        Only for a server in that file: elsewhere, a table with this one key would not be a server.
+        Only for a server in that file, or of a plugin: elsewhere, a table with this one key would
+        not be a server.
         """
         from treadle.config.edit.edits import BadEdit, TableEdit, apply
         from treadle.config.edit.restyle import Unfaithful
         from treadle.config.edit.writer import change_user_file
 
         tools = ("mcp_servers", server, "tools", tool, "approval_mode")
+        owner = self.config(None).plugins.get(server)
 
         def change(table: Table) -> Table:
+            if owner is not None:
+                return apply(table, [TableEdit(("plugins", owner.id, *tools), "approve")])
             servers = table.get("mcp_servers")
             if not isinstance(servers, dict) or server not in servers:
                 message = f"{server} is not a server in {self._configuration.user_file}"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from treadle.config.configuration import Configuration
 from treadle.config.file import ConfigError
@@ -14,14 +14,20 @@ from treadle.protocol.base import JsonValue
 from treadle.support.files.kinds import is_folder
 from treadle.support.files.working_folder import absolute
 
+if TYPE_CHECKING:
+    from treadle.server.plugins.active import ActivePlugins
+
 MAX_FOLDERS_WITH_ROOTS: Final = 100
 
 
 class ConfiguredSkills:
     """The skills of the configuration and of the folders that clients added."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(
+        self, configuration: Configuration, plugins: Callable[[], ActivePlugins] | None = None
+    ) -> None:
         self._configuration = configuration
+        self._plugins = plugins
         self._extra: tuple[Path, ...] = ()
         # Folders that older clients named for one working directory; the oldest are forgotten.
         self._by_folder: dict[str, tuple[Path, ...]] = {}
@@ -45,18 +51,27 @@ class ConfiguredSkills:
             Path(absolute(cwd)),
             home=self._configuration.home,
             user_home=Path(home) if home else None,
+            plugins=self._of_plugins(),
             extra=(*self._extra, *self._by_folder.get(cwd, ())),
         )
+
+    def _of_plugins(self) -> Sequence[SkillRoot]:
+        """Return the folders of plugins; without any, their code is not imported."""
+        try:
+            configured = self._configuration.effective().plugins
+        except ConfigError:
+            configured = self._configuration.lenient().plugins
+        return self._plugins().skill_roots() if self._plugins is not None and configured else ()
 
     def find(self, cwd: str) -> Skills:
         """Return the skills that are visible from a folder, as they are on disk now."""
         roots = self.roots(cwd)
         if not any(is_folder(root.folder) for root in roots):
             return Skills([], [])  # the usual case, checked on every turn
-        return find_skills(roots, _disabled(self._configuration, cwd))
+        return find_skills(roots, disabled_skills(self._configuration, cwd))
 
 
-def _disabled(configuration: Configuration, cwd: str) -> Disabled:
+def disabled_skills(configuration: Configuration, cwd: str | None = None) -> Disabled:
     """Return the skills that `[[skills.config]]` disables; a later entry wins."""
     try:
         table = configuration.effective(cwd).skills or {}

@@ -1,0 +1,1 @@
+"""Plugins as files: marketplaces, manifests, the cache of installed ones, and what they provide."""
