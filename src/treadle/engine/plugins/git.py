@@ -131,7 +131,11 @@ class GitFetcher:
         return Fetched(run.folder, run.tree, commit, self.workers)
 
     def _temporary(self) -> Path:
-        return Path(os.path.realpath(tempfile.mkdtemp(prefix="treadle-git-")))
+        return Path(
+            os.path.realpath(
+                tempfile.mkdtemp(prefix="treadle-git-", dir=self.environ.get("TMPDIR"))
+            )
+        )
 
 
 class Fetched:

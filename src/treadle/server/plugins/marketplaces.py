@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Final, NamedTuple
@@ -139,18 +138,16 @@ class Marketplaces:
     def _add_fetched(self, source: GitSource, fetched: Fetched) -> MarketplaceAddResponse:
         name = _name_in(fetched.tree)
         self._check_new(name)
-        entry = _entry(source)
-        root = self._put(name, source, fetched, lambda: _edit(name, entry))
+        root = self._put(name, source, fetched)
         return MarketplaceAddResponse(
             already_added=False, installed_root=str(root), marketplace_name=name
         )
 
-    def _put(
-        self, name: str, source: GitSource, fetched: Fetched, edit: Callable[[], TableEdit]
-    ) -> Path:
+    def _put(self, name: str, source: GitSource, fetched: Fetched) -> Path:
         """Put fetched files in place, and write the entry; on a fault, the old ones stay."""
         top = install_root(self._configuration.home)
-        make_folders(top / STAGING)
+        for folder in (top.parent, top, top / STAGING):
+            make_folders(folder)
         with locked(top / STAGING), _temporary(top / STAGING) as staging:
             staged, old, root = staging / "new", staging / "old", top / name
             limits = CopyLimits(entries=2 * MAX_FILES, size=MAX_FETCHED)
@@ -162,7 +159,7 @@ class Marketplaces:
                 root.rename(old)
             staged.rename(root)
             try:
-                edit_user_file(self._configuration, edit())
+                edit_user_file(self._configuration, _edit(name, _entry(source)))
             except BaseException:
                 root.rename(staged)
                 if os.path.lexists(old):
@@ -249,11 +246,7 @@ class Marketplaces:
     def _replace(self, name: str, source: GitSource, fetched: Fetched) -> Path:
         if self._fetched_sources().get(name) != source:
             raise BadPlugin(f"marketplace `{name}` was changed while it was fetched")
-        entry = _entry(source) | {
-            "last_updated": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "last_revision": fetched.commit,
-        }
-        return self._put(name, source, fetched, lambda: _edit(name, entry))
+        return self._put(name, source, fetched)
 
     async def _refresh(self, root: Path) -> list[str]:
         """Install the plugins of a marketplace again that are installed; return the faults."""

@@ -1,0 +1,338 @@
+"""What marketplaces, plugins and their repositories could do to the machine that fetches them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.harness.plugins import (
+    commit_all,
+    git_server,
+    write_json,
+    write_marketplace,
+    write_plugin,
+    write_sample,
+)
+from tests.harness.processes import TREADLE
+from tests.harness.repositories import git
+from tests.harness.sandbox import SANDBOX
+from tests.harness.threads import environment
+from tests.server.serving import configuration, refusal, result, serving
+from treadle.engine.plugins.git import FetchFailed, GitFetcher
+from treadle.engine.plugins.sources import GitSource
+from treadle.protocol.base import JsonValue
+from treadle.support.concurrency.workers import Workers
+
+ADD = "marketplace/add"
+
+
+def fetcher(folder: Path, **options: float) -> GitFetcher:
+    """Return a fetcher whose temporary files are in a folder."""
+    folder.mkdir(exist_ok=True)
+    environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "TMPDIR": str(folder)}
+    return GitFetcher(SANDBOX, Workers("git", 4), environ, **options)  # type: ignore[arg-type]  # limits
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(each.name for each in folder.iterdir())
+
+
+@asynccontextmanager
+async def answering(
+    answer: Callable[[bytes], bytes | None],
+) -> AsyncIterator[tuple[str, list[bytes]]]:
+    """Serve HTTP with raw answers; `None` hangs. Yields the address and the requests' heads."""
+    heads: list[bytes] = []
+    writers: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        head = await reader.readuntil(b"\r\n\r\n")
+        heads.append(head)
+        reply = answer(head)
+        if reply is None:
+            await reader.read()
+        else:
+            writer.write(reply)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", heads
+    finally:
+        server.close()
+        for writer in writers:
+            writer.close()
+
+
+async def test_filters_and_submodules_of_a_repository_run_nothing(tmp_path: Path) -> None:
+    """A filter runs if the user's configuration has one of its name, as git-lfs adds it."""
+    tripped = tmp_path / "tripped"
+    home = tmp_path / "home"
+    write_json(home / ".gitconfig", f'[filter "trap"]\n\tsmudge = touch {tripped} && cat\n')
+    shop = tmp_path / "repositories" / "shop"
+    write_sample(shop)
+    write_json(shop / ".gitattributes", "* filter=trap\n")
+    module = f'[submodule "m"]\n\tpath = m\n\turl = "ext::sh -c touch% {tripped}"\n'
+    write_json(shop / ".gitmodules", module)
+    commit = commit_all(shop)
+    git(shop, "update-index", "--add", "--cacheinfo", f"160000,{commit},m")
+    git(shop, "commit", "--quiet", "-m", "module")
+    work = fetcher(home)
+    with git_server(shop.parent) as (url, _):
+        fetched = await work.fetch(GitSource(f"{url}/shop/.git"))
+        assert (fetched.tree / ".gitmodules").exists()
+        await fetched.remove()
+        assert not tripped.exists()
+        # The trap works.
+        await asyncio.to_thread(_clone, f"{url}/shop/.git", tmp_path / "clone", home)
+    assert tripped.exists()
+
+
+def _clone(url: str, target: Path, home: Path) -> None:
+    environ = {**os.environ, "HOME": str(home)}
+    subprocess.run(["git", "clone", "--quiet", url, str(target)], check=True, env=environ)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "ext::sh -c touch% /tmp/x",
+        "-oProxyCommand=x",
+        "--upload-pack=x",
+        "ssh://-oProxyCommand=x/y",
+        "ssh://user@-oProxyCommand=x/y",
+        "git@-oProxyCommand=x:y",
+        "file:///etc",
+        "ftp://host/x",
+        "http://host/a b",
+        "http://host/a\nb",
+        "http://" + "x" * 3000,
+    ],
+)
+async def test_a_source_is_never_an_option_or_a_command(home: Path, source: str) -> None:
+    async with serving(configuration(home, environ=dict(os.environ))) as peer:
+        error = await refusal(peer, ADD, {"source": source})
+
+    assert error["message"].startswith("invalid marketplace source format")
+
+
+@pytest.mark.parametrize(
+    ("reply", "problem"),
+    [
+        (
+            b"HTTP/1.1 401 No\r\nWWW-Authenticate: Basic realm=x\r\nContent-Length: 0\r\n\r\n",
+            "could",
+        ),
+        (b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n", "not found"),
+        (b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n", "500"),
+        (b"\x00garbage", "unable to access"),
+        (b"", "unable to access"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnope", "HEAD"),
+    ],
+)
+async def test_a_server_that_answers_garbage_fails_at_once(
+    home: Path, tmp_path: Path, reply: bytes, problem: str
+) -> None:
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    async with (
+        answering(lambda _head: reply) as (url, _),
+        serving(configuration(home, environ=environ)) as peer,
+    ):
+        error = await refusal(peer, ADD, {"source": f"{url}/x.git"})
+
+    assert error["data"]["kind"] == "fetchFailed"
+    assert problem in error["message"]
+    assert [each for each in names(tmp_path) if each.startswith("treadle-git")] == []
+    assert (home / "config.toml").read_text() == ""
+
+
+async def test_a_server_that_hangs_is_given_up(tmp_path: Path) -> None:
+    async with answering(lambda _head: None) as (url, heads):
+        source = GitSource(f"{url}/x.git")
+        work = fetcher(tmp_path / "work", seconds=1.5)
+        with pytest.raises(FetchFailed, match=r"git fetch timed out after 1\.5s"):
+            await work.fetch(source)
+        with pytest.raises(FetchFailed, match=r"git ls-remote timed out after 1\.5s"):
+            await work.revision(source)
+
+    assert len(heads) == 2
+    assert list((tmp_path / "work").glob("treadle-git-*")) == []
+
+
+@pytest.mark.parametrize("content", ["zeros", "random"])
+async def test_a_repository_beyond_the_limit_is_not_written(tmp_path: Path, content: str) -> None:
+    """Zeros are small until they are written."""
+    shop = tmp_path / "repositories" / "shop"
+    write_sample(shop)
+    data = bytes(4_000_000) if content == "zeros" else os.urandom(4_000_000)
+    (shop / "large").write_bytes(data)
+    commit_all(shop)
+    work = fetcher(tmp_path / "work", limit=1_000_000)
+    with git_server(shop.parent) as (url, _), pytest.raises(FetchFailed) as error:
+        await work.fetch(GitSource(f"{url}/shop/.git"))
+
+    assert "expected at most" in str(error.value)
+    assert list((tmp_path / "work").glob("treadle-git-*")) == []
+
+
+async def test_a_password_reaches_its_server_and_nothing_else(home: Path, tmp_path: Path) -> None:
+    shop = tmp_path / "repositories" / "shop"
+    write_sample(shop)
+    commit_all(shop)
+    secret = "hunter2secret"
+    expected = f"Basic {b64encode(f'user:{secret}'.encode()).decode()}"
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    with git_server(shop.parent, authorization=expected) as (url, seen):
+        address = url.removeprefix("http://")
+        async with serving(configuration(home, environ=environ)) as peer:
+            wrong = {"source": f"http://user:wrong{secret}@{address}/shop/.git"}
+            error = await refusal(peer, ADD, wrong)
+            right = {"source": f"http://user:{secret}@{address}/shop/.git"}
+            await result(peer, ADD, right)
+
+    assert set(seen) <= {
+        None,
+        expected,
+        f"Basic {b64encode(f'user:wrong{secret}'.encode()).decode()}",
+    }
+    assert expected in seen
+    assert secret not in str(error)
+
+
+async def test_a_password_is_in_no_argument_of_a_process(tmp_path: Path) -> None:
+    secret, connected = "hunter2secret", asyncio.Event()
+
+    def hang(_head: bytes) -> None:
+        connected.set()
+
+    async with answering(hang) as (url, heads), asyncio.TaskGroup() as tasks:
+        address = url.removeprefix("http://")
+        source = GitSource(f"http://user:{secret}@{address}/x.git")
+        task = tasks.create_task(fetcher(tmp_path / "work").fetch(source))
+        await connected.wait()
+        lines = _command_lines()
+        task.cancel()
+
+    assert any(b"git" in line and address.encode() in line for line in lines)
+    assert [line for line in lines if secret.encode() in line] == []
+    assert b64encode(f"user:{secret}".encode()) in heads[0]
+
+
+def _command_lines() -> list[bytes]:
+    """Return the arguments of all processes."""
+    lines: list[bytes] = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            with suppress(OSError):  # it has ended
+                lines.append((process / "cmdline").read_bytes())
+    return lines
+
+
+async def test_a_password_does_not_follow_a_redirect(tmp_path: Path) -> None:
+    async with answering(lambda _head: b"") as (other, others):
+        head = f"HTTP/1.1 302 Go\r\nLocation: {other}/x.git/info/refs\r\nContent-Length: 0\r\n\r\n"
+        async with answering(lambda _head: head.encode()) as (url, heads):
+            address = url.removeprefix("http://")
+            source = GitSource(f"http://user:secret123@{address}/x.git")
+            with pytest.raises(FetchFailed):
+                await fetcher(tmp_path / "work").fetch(source)
+
+    assert len(heads) == 1
+    assert others == []
+
+
+async def test_links_of_a_repository_stay_inside(home: Path, tmp_path: Path) -> None:
+    shop = tmp_path / "repositories" / "shop"
+    path = write_sample(shop)
+    (shop / ".claude-plugin").mkdir()
+    (shop / ".claude-plugin" / "marketplace.json").symlink_to("../.agents/plugins/marketplace.json")
+    (shop / "passwd").symlink_to("/etc/passwd")
+    (shop / "plugins" / "up").symlink_to("../../../../..")
+    (shop / "plugins" / "same").symlink_to("sample")
+    write_marketplace(shop, ["sample", "up", "same"])
+    assert path.exists()
+    commit_all(shop)
+    with git_server(shop.parent) as (url, _):
+        async with serving(configuration(home, environ=dict(os.environ))) as peer:
+            await result(peer, ADD, {"source": f"{url}/shop/.git"})
+            listed = await result(peer, "plugin/list")
+
+    root = home / ".tmp" / "marketplaces" / "shop"
+    # A link that leads out is not copied, so that its plugin has no folder.
+    found = {each["name"]: each["localVersion"] for each in listed["marketplaces"][0]["plugins"]}
+    assert found == {"sample": "1.2.0", "up": None, "same": "1.2.0"}
+    assert "passwd" not in names(root)
+    assert names(root / "plugins") == ["same", "sample"]
+    assert (root / ".claude-plugin" / "marketplace.json").is_symlink()
+
+
+async def test_a_command_cannot_change_an_installed_plugin(home: Path, tmp_path: Path) -> None:
+    path = write_sample(tmp_path / "shop")
+    async with serving(configuration(home, environ=dict(os.environ))) as peer:
+        install = {"marketplacePath": str(path), "pluginName": "sample"}
+        await peer.send({"id": 7, "method": "plugin/install", "params": install})
+        while (await peer.receive()).get("id") != 7:
+            pass
+        await peer.receive()  # skills/changed
+        cache = home / "plugins" / "cache"
+        policy: JsonValue = {"type": "workspaceWrite", "writableRoots": [str(cache), str(home)]}
+        script = f"touch {cache}/x; rm -rf {cache}/shop; echo $?"
+        params = {"command": ["sh", "-c", script], "cwd": str(tmp_path), "sandboxPolicy": policy}
+        answer = await result(peer, "command/exec", params)
+
+    assert answer["stdout"].strip() != "0"
+    assert sorted(each.name for each in cache.iterdir()) == ["shop"]
+    assert (cache / "shop" / "sample" / "1.2.0" / ".mcp.json").exists()
+
+
+def test_a_killed_server_leaves_no_half_plugin(home: Path, tmp_path: Path) -> None:
+    folder = write_plugin(tmp_path / "shop" / "plugins" / "sample")
+    for at in range(3000):
+        (folder / f"{at}").write_text("x")
+    path = write_marketplace(tmp_path / "shop", ["sample"])
+    cache = home / "plugins" / "cache" / "shop"
+    installed = cache / "sample" / "local"
+    for files in (1, 500, 2500, None):
+        _kill_while_installing(home, path, cache, files)
+        assert not installed.exists() or len(list(installed.iterdir())) == 3001
+
+    assert [each.name for each in cache.iterdir()] == ["sample"]
+
+
+def _kill_while_installing(home: Path, path: Path, cache: Path, files: int | None) -> None:
+    """Kill a server when it has copied so many files, or has answered."""
+    client = {"clientInfo": {"name": "t", "version": "1"}}
+    params = {"marketplacePath": str(path), "pluginName": "sample"}
+    lines: list[JsonValue] = [
+        {"id": 1, "method": "initialize", "params": client},
+        {"method": "initialized"},
+        {"id": 2, "method": "plugin/install", "params": params},
+    ]
+    with subprocess.Popen(
+        [TREADLE, "app-server"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment(home),
+        cwd=home,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("".join(f"{json.dumps(line)}\n" for line in lines).encode())
+        process.stdin.flush()
+        if files is None:
+            assert any(b'"id":2' in line for line in process.stdout)
+        else:
+            process.stdout.readline()
+            staged = "plugin-install-*/sample/new/*"
+            while len(list(cache.glob(staged))) < files and not (cache / "sample").exists():
+                assert process.poll() is None
+        process.kill()
