@@ -45,8 +45,10 @@ from treadle.transport.base import Listener, Transport
 if TYPE_CHECKING:
     from treadle.engine.commands.rule_file import RuleFile
     from treadle.engine.thread import LoadedThread
+    from treadle.model.provider import Bearer
     from treadle.protocol.account import AccountLoginCompletedNotification
     from treadle.server.account_logins import AccountLogins
+    from treadle.server.apps.apps import Apps
     from treadle.server.files.watch import Watcher
     from treadle.server.plugins.active import ActivePlugins
     from treadle.server.plugins.plugins import Plugins
@@ -175,6 +177,20 @@ class Server:
         from treadle.server.plugins.active import ActivePlugins
 
         return ActivePlugins(self.configuration)
+
+    @cached_property
+    def apps(self) -> Apps:
+        """The apps of the account that is logged in."""
+        from treadle.server.apps.apps import Apps
+
+        services = self.threads.services
+        plugins = lambda: self.active_plugins  # noqa: E731 - made on first use
+        return Apps(self.configuration, services, plugins, self._chatgpt_login)
+
+    async def _chatgpt_login(self) -> Bearer | None:
+        """Return the login with ChatGPT, if that is how the server is signed in."""
+        mode: str | None = self.credentials.auth_mode
+        return await self.credentials.login() if (mode or "").startswith("chatgpt") else None
 
     @cached_property
     def plugins(self) -> Plugins:

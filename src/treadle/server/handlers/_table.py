@@ -27,6 +27,7 @@ RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
         "accountSession/list",
         "accountSession/switch",
     ),
+    "app": ("app/installed", "app/list", "app/read"),
     "attachment": (
         "thread/attachment/add",
         "thread/attachment/list",

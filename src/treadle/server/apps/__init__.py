@@ -1,0 +1,1 @@
+"""Apps: what the directory of a ChatGPT account lists, and which of them are connected."""

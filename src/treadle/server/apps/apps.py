@@ -1,0 +1,228 @@
+"""The apps of the account that is logged in: loaded, kept for an hour, merged, announced."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from msgspec import Struct, structs
+
+from treadle.config.configuration import Configuration
+from treadle.protocol.app import (
+    AppInfo,
+    AppListUpdatedNotification,
+    ConnectorMetadata,
+    InstalledApp,
+)
+from treadle.protocol.notifications import APP_LIST_UPDATED
+from treadle.server.apps.backend import AppsBackend, AppsUnavailable, install_url
+from treadle.server.apps.connected import ConnectedApp, connected_apps
+
+if TYPE_CHECKING:
+    from treadle.engine.services import EngineServices
+    from treadle.model.provider import Bearer
+    from treadle.server.plugins.active import ActivePlugins
+
+BASE_URL: Final = "https://chatgpt.com/backend-api"
+LOAD_SECONDS: Final = 90.0
+KEPT_SECONDS: Final = 3600.0
+
+T = TypeVar("T")
+
+
+class _Kept(Struct):
+    """What was loaded last for one account, and when."""
+
+    account: tuple[str, str | None]
+    directory: list[AppInfo] | None = None
+    directory_at: float = 0.0
+    connected: list[ConnectedApp] | None = None
+    connected_at: float = 0.0
+
+
+class Apps:
+    """Loads the apps of the account; without a ChatGPT login there are none."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        services: EngineServices,
+        plugins: Callable[[], ActivePlugins],
+        login: Callable[[], Awaitable[Bearer | None]],
+    ) -> None:
+        self._configuration = configuration
+        # Returns the login with ChatGPT, if there is one.
+        self._login = login
+        self._services = services
+        self._plugins = plugins
+        self._kept: _Kept | None = None
+        # One load at a time: requests that wait for another one find its result.
+        self._loading = asyncio.Lock()
+
+    async def backend(self) -> AppsBackend | None:
+        """Return the backend of the account; `None` without a ChatGPT login."""
+        login = await self._login()
+        if login is None:
+            return None
+        base_url = self._configuration.lenient().chatgpt_base_url or BASE_URL
+        return AppsBackend(base_url, login, self._configuration.environ)
+
+    async def load(self, backend: AppsBackend, *, refetches: bool) -> list[AppInfo]:
+        """Return the apps, and publish the list whenever one of its two sources has loaded.
+
+        Raises:
+            AppsUnavailable: one of the sources fails; what was loaded before is kept.
+        """
+        async with self._loading:
+            kept = self._kept_for(backend)
+            last: list[AppInfo] | None = None
+
+            async def publish(*, is_last: bool) -> None:
+                nonlocal last
+                merged = await self._merge(kept.directory, kept.connected)
+                is_worth = is_last or any(app.is_accessible for app in merged)
+                if is_worth and merged != last:
+                    last = merged
+                    self._services.broadcast(APP_LIST_UPDATED, AppListUpdatedNotification(merged))
+
+            if kept.directory is not None or kept.connected is not None:
+                await publish(is_last=False)
+            try:
+                async with asyncio.timeout(LOAD_SECONDS), asyncio.TaskGroup() as tasks:
+                    first = tasks.create_task(self._directory(backend, kept, refetches=refetches))
+                    second = tasks.create_task(self._connected(backend, kept, refetches=refetches))
+                    pending = {first, second}
+                    while pending:
+                        done, pending = await asyncio.wait(
+                            pending, return_when=asyncio.FIRST_COMPLETED
+                        )
+                        if all(task.exception() is None for task in done):
+                            await publish(is_last=not pending)
+            except* AppsUnavailable as group:
+                raise _first(group) from None
+            except* TimeoutError:
+                message = f"timed out waiting for app lists after {LOAD_SECONDS:g} seconds"
+                raise AppsUnavailable(message) from None
+            return last or []
+
+    async def installed(self, backend: AppsBackend, *, refetches: bool) -> list[InstalledApp]:
+        """Return the connected apps.
+
+        Raises:
+            AppsUnavailable: they cannot be loaded.
+        """
+        async with self._loading:
+            kept = self._kept_for(backend)
+            try:
+                async with asyncio.timeout(LOAD_SECONDS):
+                    await self._connected(backend, kept, refetches=refetches)
+            except TimeoutError as error:
+                message = f"timed out waiting for apps after {LOAD_SECONDS:g} seconds"
+                raise AppsUnavailable(message) from error
+            enabled = self._enabled()
+            # Threads have no tools of apps, so none can be called.
+            return [
+                InstalledApp(
+                    callable=False, enabled=enabled(app.id), id=app.id, runtime_name=app.name
+                )
+                for app in kept.connected or []
+            ]
+
+    async def read(
+        self, backend: AppsBackend, ids: Sequence[str], *, with_tools: bool
+    ) -> list[ConnectorMetadata]:
+        """Return details of apps.
+
+        Raises:
+            AppsUnavailable: they cannot be loaded.
+        """
+        details = await backend.details(ids, with_tools=with_tools)
+        names = await self._plugin_names()
+        return [
+            structs.replace(each, plugin_display_names=names.get(each.id, [])) for each in details
+        ]
+
+    def _kept_for(self, backend: AppsBackend) -> _Kept:
+        account = (backend.base_url, backend.login.account_id)
+        if self._kept is None or self._kept.account != account:
+            self._kept = _Kept(account)
+        return self._kept
+
+    async def _directory(self, backend: AppsBackend, kept: _Kept, *, refetches: bool) -> None:
+        if refetches or kept.directory is None or _is_old(kept.directory_at):
+            kept.directory = await _explained("failed to list apps", backend.directory())
+            kept.directory_at = asyncio.get_running_loop().time()
+
+    async def _connected(self, backend: AppsBackend, kept: _Kept, *, refetches: bool) -> None:
+        if refetches or kept.connected is None or _is_old(kept.connected_at):
+            load = connected_apps(backend, self._services, self._configuration.environ)
+            kept.connected = await _explained("failed to load accessible apps", load)
+            kept.connected_at = asyncio.get_running_loop().time()
+
+    async def _merge(
+        self, directory: Sequence[AppInfo] | None, connected: Sequence[ConnectedApp] | None
+    ) -> list[AppInfo]:
+        """Join both sources: an app that is connected but not in the directory is hidden there."""
+        names, enabled = await self._plugin_names(), self._enabled()
+        ids = {app.id for app in connected or ()}
+        apps = directory if directory is not None else [_plain(app) for app in connected or ()]
+        merged = [
+            structs.replace(
+                app,
+                is_accessible=app.id in ids,
+                is_enabled=enabled(app.id),
+                plugin_display_names=names.get(app.id, []),
+            )
+            for app in apps
+        ]
+        return sorted(merged, key=lambda app: (not app.is_accessible, app.name, app.id))
+
+    async def _plugin_names(self) -> Mapping[str, list[str]]:
+        """Return the names of active plugins by the apps that they use."""
+
+        def read() -> dict[str, list[str]]:
+            names: dict[str, list[str]] = {}
+            for plugin in self._plugins().parts():
+                for app in plugin.apps:
+                    names.setdefault(app, []).append(plugin.manifest.title)
+            return names
+
+        return await self._services.file_workers.run(read)
+
+    def _enabled(self) -> Callable[[str], bool]:
+        """Return whether the configuration enables an app: `[apps.ID]`, else `[apps._default]`."""
+        tables = self._configuration.lenient().apps or {}
+
+        def enabled(app_id: str) -> bool:
+            for name in (app_id, "_default"):
+                table = tables.get(name)
+                chosen = table.get("enabled") if isinstance(table, dict) else None
+                if isinstance(chosen, bool):
+                    return chosen
+            return True
+
+        return enabled
+
+
+def _is_old(loaded_at: float) -> bool:
+    return asyncio.get_running_loop().time() - loaded_at > KEPT_SECONDS
+
+
+async def _explained(what: str, load: Awaitable[T]) -> T:
+    try:
+        return await load
+    except AppsUnavailable as error:
+        raise AppsUnavailable(f"{what}: {error}") from error
+
+
+def _first(group: BaseExceptionGroup[AppsUnavailable]) -> AppsUnavailable:
+    first = group.exceptions[0]
+    return first if isinstance(first, AppsUnavailable) else _first(first)
+
+
+def _plain(app: ConnectedApp) -> AppInfo:
+    name = app.name or app.id
+    return AppInfo(
+        id=app.id, name=name, description=app.description, install_url=install_url(name, app.id)
+    )

@@ -1,0 +1,217 @@
+"""Requests about apps to the backend of a ChatGPT account, at the configured address."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from treadle.model.http.tls import tls_context
+from treadle.model.provider import Bearer
+from treadle.protocol.app import (
+    AppBranding,
+    AppInfo,
+    AppMetadata,
+    AppToolSummary,
+    ConnectorMetadata,
+)
+from treadle.protocol.base import JsonValue
+from treadle.support.http.client import HttpClient
+from treadle.support.http.errors import HttpError
+from treadle.support.text.json_text import is_nested_deeper
+from treadle.support.text.urls import origin_of
+
+REQUEST_SECONDS: Final = 30.0
+CONNECT_SECONDS: Final = 10.0
+MAX_BYTES: Final = 4 * 1024 * 1024
+"""The maximum size of one answer."""
+
+MAX_PAGES: Final = 50
+MAX_APPS: Final = 5_000
+MAX_TEXT: Final = 4096
+LIST: Final = "/connectors/directory/list?external_logos=true"
+BATCH: Final = "/ps/apps/batch"
+SERVER: Final = "/ps/mcp"
+"""The path of the MCP server with the tools of connected apps."""
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class AppsUnavailable(Exception):
+    """The backend refuses, does not answer, or answers something else; no secret is quoted."""
+
+
+class AppsBackend:
+    """The backend with one login."""
+
+    def __init__(self, base_url: str, login: Bearer, environ: Mapping[str, str]) -> None:
+        self.base_url: Final = base_url.rstrip("/")
+        self.login: Final = login
+        self._environ = environ
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that carry the login."""
+        account = {"chatgpt-account-id": self.login.account_id} if self.login.account_id else {}
+        return {"Authorization": f"Bearer {self.login.token}", **account}
+
+    async def directory(self) -> list[AppInfo]:
+        """Return the apps of the directory, which hides some, by name.
+
+        Raises:
+            AppsUnavailable: a page cannot be read.
+        """
+        found: dict[str, AppInfo] = {}
+        token = ""
+        for _ in range(MAX_PAGES):
+            path = f"{LIST}&token={quote(token, safe='')}" if token else LIST
+            page = await self._ask("GET", path)
+            for entry in _entries(page):
+                app = _app(entry)
+                if app is not None and len(found) < MAX_APPS:
+                    found[app.id] = _merged(found[app.id], app) if app.id in found else app
+            token = _text(page, "next_token", "nextToken") or ""
+            if not token:
+                break
+        return list(found.values())
+
+    async def details(self, ids: Sequence[str], *, with_tools: bool) -> list[ConnectorMetadata]:
+        """Return what the backend knows of some apps.
+
+        Raises:
+            AppsUnavailable: they cannot be read.
+        """
+        answer = await self._ask("POST", BATCH, {"app_ids": [*ids], "include_tools": with_tools})
+        found = [_details(entry, with_tools=with_tools) for entry in _entries(answer)]
+        return [each for each in found if each is not None]
+
+    async def _ask(self, method: str, path: str, body: JsonValue = None) -> dict[str, JsonValue]:
+        where = origin_of(self.base_url)
+        client = HttpClient(
+            connect_seconds=CONNECT_SECONDS, context=await tls_context(self._environ)
+        )
+        headers = {**self.headers, "Content-Type": "application/json", "Accept": "*/*"}
+        data = None if body is None else msgspec.json.encode(body)
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                url = f"{self.base_url}{path}"
+                async with await client.request(method, url, headers=headers, body=data) as answer:
+                    document = bytearray()
+                    while piece := await answer.read():
+                        document += piece
+                        if len(document) > MAX_BYTES:
+                            raise AppsUnavailable(f"{where} sent more than {MAX_BYTES} bytes")
+        except TimeoutError as error:
+            message = f"{where} did not answer within {REQUEST_SECONDS:g} s"
+            raise AppsUnavailable(message) from error
+        except (HttpError, OSError) as error:
+            raise AppsUnavailable(f"{where} cannot be reached") from error
+        finally:
+            client.close()
+        if not 200 <= answer.status < 300:
+            raise AppsUnavailable(f"{where} answered with status {answer.status}")
+        return _decode(bytes(document), where)
+
+
+def _decode(document: bytes, where: str) -> dict[str, JsonValue]:
+    if not is_nested_deeper(document):
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+            found: JsonValue = msgspec.json.decode(document)
+            if isinstance(found, dict):
+                return found
+    raise AppsUnavailable(f"{where} answered something else than a JSON object")
+
+
+def _entries(document: dict[str, JsonValue]) -> list[dict[str, JsonValue]]:
+    apps = document.get("apps")
+    return [each for each in apps if isinstance(each, dict)] if isinstance(apps, list) else []
+
+
+def _text(table: dict[str, JsonValue], *names: str) -> str | None:
+    """Return the first text with one of these names; blank ones do not count."""
+    values = (table.get(name) for name in names)
+    texts = (value.strip()[:MAX_TEXT] for value in values if isinstance(value, str))
+    return next((text for text in texts if text), None)
+
+
+def _app(table: dict[str, JsonValue]) -> AppInfo | None:
+    app_id = _text(table, "id")
+    if app_id is None or table.get("visibility") == "HIDDEN":
+        return None
+    name = _text(table, "name") or app_id
+    labels = table.get("labels")
+    return AppInfo(
+        id=app_id,
+        name=name,
+        app_metadata=_part(table, AppMetadata, "app_metadata", "appMetadata"),
+        branding=_part(table, AppBranding, "branding"),
+        description=_text(table, "description"),
+        distribution_channel=_text(table, "distribution_channel", "distributionChannel"),
+        install_url=install_url(name, app_id),
+        labels={key: value for key, value in labels.items() if isinstance(value, str)}
+        if isinstance(labels, dict)
+        else None,
+        logo_url=_text(table, "logo_url", "logoUrl"),
+        logo_url_dark=_text(table, "logo_url_dark", "logoUrlDark"),
+    )
+
+
+def _part(table: dict[str, JsonValue], kind: type[T], *names: str) -> T | None:
+    for name in names:
+        if table.get(name) is not None:
+            with suppress(msgspec.ValidationError):
+                return msgspec.convert(table[name], kind)
+    return None
+
+
+def _merged(first: AppInfo, second: AppInfo) -> AppInfo:
+    """Join two entries of one app: the description of the second counts, else the first one."""
+    missing: dict[str, Any] = {
+        name: getattr(second, name)
+        for name in first.__struct_fields__
+        if getattr(first, name) is None
+    }
+    if second.description is not None:
+        missing["description"] = second.description
+    return msgspec.structs.replace(first, **missing)
+
+
+def install_url(name: str, app_id: str) -> str:
+    """Return the page on which a user connects an app."""
+    slug = "".join(each.lower() if each.isascii() and each.isalnum() else "-" for each in name)
+    return f"https://chatgpt.com/apps/{slug.strip('-') or 'app'}/{quote(app_id, safe='')}"
+
+
+def _details(table: dict[str, JsonValue], *, with_tools: bool) -> ConnectorMetadata | None:
+    app_id = _text(table, "id")
+    if app_id is None:
+        return None
+    name = _text(table, "name") or app_id
+    tools = table.get("tool_summaries") or table.get("tools")
+    return ConnectorMetadata(
+        id=app_id,
+        name=name,
+        description=_text(table, "description"),
+        distribution_channel=_text(table, "distribution_channel", "distributionChannel"),
+        icon_url=_text(table, "icon_url", "iconUrl", "logo_url"),
+        icon_url_dark=_text(table, "icon_url_dark", "iconUrlDark", "logo_url_dark"),
+        install_url=_text(table, "install_url", "installUrl") or install_url(name, app_id),
+        tool_summaries=_tools(tools) if with_tools and isinstance(tools, list) else None,
+    )
+
+
+def _tools(entries: list[JsonValue]) -> list[AppToolSummary]:
+    return [
+        AppToolSummary(
+            description=_text(each, "description") or "",
+            name=name,
+            is_read_only=(each.get("is_read_only") or each.get("isReadOnly")) is True,
+            title=_text(each, "title"),
+        )
+        for each in entries[:MAX_APPS]
+        if isinstance(each, dict) and (name := _text(each, "name")) is not None
+    ]
