@@ -26,6 +26,7 @@ def metadata_of(hook: Hook) -> HookMetadata:
         "timeout_sec": hook.timeout_s,
         "trust_status": hook.trust,
         "matcher": hook.matcher,
+        "plugin_id": hook.plugin_id,
         "status_message": hook.handler.status_message,
     }
     if isinstance(hook.handler, CommandConfiguredHookHandler):

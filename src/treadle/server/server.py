@@ -93,7 +93,7 @@ class Server:
             models=models or ConfiguredModels(self.configuration, in_use=self._models_in_use),
             mcp=ConfiguredMcp(self.configuration, lambda: self.active_plugins),
             skills=lambda cwd: self.skills.find(cwd),  # noqa: PLW0108 - found on first use
-            find_hooks=ConfiguredHooks(self.configuration).of_thread,
+            find_hooks=ConfiguredHooks(self.configuration, lambda: self.active_plugins).of_thread,
             plugins=lambda disabled: self.active_plugins.mentionable(disabled),  # noqa: PLW0108 - late
             rule_folders=self._rule_folders,
             managed_rules=self._managed_rules,

@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -40,6 +40,12 @@ from treadle.protocol.hook import (
 from treadle.support.files.reading import read_whole
 from treadle.support.text.json_text import is_nested_deeper
 
+if TYPE_CHECKING:
+    from treadle.engine.plugins.parts import PluginHookTable
+
+PluginHooks: TypeAlias = "tuple[Sequence[PluginHookTable], Sequence[str]]"
+"""The hooks of plugins, and warnings about files that cannot be read."""
+
 MAX_FILE_BYTES: Final = 256 * 1024
 MAX_HOOKS: Final = 500
 """The most hooks of one folder, from all files."""
@@ -58,6 +64,15 @@ class HookOrigin(Struct, frozen=True, kw_only=True):
     is_managed: bool = False
     # The document, if lines can be named.
     text: str | None = None
+    # The plugin that provides it, the name of the file in keys, and variables for commands.
+    plugin_id: str | None = None
+    label: str | None = None
+    variables: Mapping[str, str] = {}
+
+    @property
+    def name(self) -> str:
+        """What the keys of its hooks begin with."""
+        return self.path if self.label is None else self.label
 
 
 class BadFile(ValueError):
@@ -128,6 +143,8 @@ class _Finder:
             is_enabled=origin.is_managed or state.is_enabled,
             is_managed=origin.is_managed,
             is_async=in_background and event.name != "sessionEnd",
+            plugin_id=origin.plugin_id,
+            variables=origin.variables,
         )
 
     def _report(self, origin: HookOrigin, path: tuple[str | int, ...], fault: str) -> None:
@@ -142,7 +159,7 @@ class _Finder:
 
     def _lose(self, origin: HookOrigin, reason: str, event: HookEvent) -> None:
         """Keep the event closed that hooks of this file decided about."""
-        prefix = f"{origin.path}:{event.key}:"
+        prefix = f"{origin.name}:{event.key}:"
         for key, state in self._states.items() if event.decides else ():
             if key.startswith(prefix) and state.is_enabled and state.trusted_hash is not None:
                 self._add_lost(origin, event, key, reason)
@@ -170,9 +187,13 @@ class _Finder:
 
 
 def find_hooks(
-    effective: EffectiveConfig, requirements_file: Path, *, bypasses_trust: bool = False
+    effective: EffectiveConfig,
+    requirements_file: Path,
+    *,
+    plugins: PluginHooks = ((), ()),
+    bypasses_trust: bool = False,
 ) -> FoundHooks:
-    """Find the hooks of a folder's configuration."""
+    """Find the hooks of a folder's configuration, and those of plugins with warnings."""
     finder = _Finder(read_states(effective.layers))
     requirements = effective.requirements
     if requirements is not None and requirements.hooks is not None:
@@ -184,12 +205,28 @@ def find_hooks(
         is_managed = _source(layer) in _MANAGED
         if layer.disabled_reason is None and (is_managed or (allows_others and is_on)):
             _add_layer(finder, layer)
+    if allows_others and is_on:
+        for table in plugins[0]:
+            finder.add(_of_plugin(table), read_table(table.hooks, ("hooks",)))
+        finder.warnings += plugins[1]
     return FoundHooks(
         hooks=finder.hooks,
         lost=finder.lost,
         errors=finder.errors,
         warnings=finder.warnings,
         bypasses_trust=bypasses_trust,
+    )
+
+
+def _of_plugin(table: PluginHookTable) -> HookOrigin:
+    variables = {"PLUGIN_ROOT": str(table.root), "PLUGIN_DATA": str(table.data)}
+    others = {f"CLAUDE_{name}": value for name, value in variables.items()}
+    return HookOrigin(
+        path=str(table.path),
+        source="plugin",
+        plugin_id=str(table.plugin),
+        label=f"{table.plugin}:{table.label}",
+        variables=variables | others,
     )
 
 
@@ -278,7 +315,7 @@ def _managed_slots(hooks: ManagedHooksRequirements) -> Iterator[Slot]:
 
 
 def _key(origin: HookOrigin, slot: Slot) -> str:
-    return f"{origin.path}:{slot.event.key}:{slot.group}:{slot.index}"
+    return f"{origin.name}:{slot.event.key}:{slot.group}:{slot.index}"
 
 
 def _source(layer: Layer) -> HookSource:

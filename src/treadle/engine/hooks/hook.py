@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -51,6 +51,9 @@ class Hook(Struct, frozen=True, kw_only=True):
     fault: str | None = None
     # Whether it runs in the background, where it cannot prevent anything.
     is_async: bool = False
+    # The plugin that provides it, and variables for its command.
+    plugin_id: str | None = None
+    variables: Mapping[str, str] = {}
 
     @property
     def event(self) -> HookEvent:

@@ -14,6 +14,7 @@ from treadle.sandbox.policy import UNRESTRICTED
 from treadle.sandbox.process import Process
 
 if TYPE_CHECKING:
+    from treadle.engine.hooks.hook import Hook
     from treadle.engine.state import ThreadState
 
 MAX_STDOUT: Final = 1024 * 1024
@@ -40,12 +41,11 @@ class _Outputs:
         return self._kept[stream].decode("utf-8", "replace")
 
 
-async def run_command(
-    thread: ThreadState, command: str, payload: bytes, timeout_s: int
-) -> HookAnswer:
+async def run_command(thread: ThreadState, hook: Hook, command: str, payload: bytes) -> HookAnswer:
     """Run a command with the event as JSON on stdin; whatever it leaves running is ended."""
     settings, outputs = thread.settings, _Outputs()
     argv = shell_argv(command, is_login=settings.shell.allows_login)
+    timeout_s = hook.timeout_s
     process: Process | None = None
     try:
         async with asyncio.timeout(min(timeout_s, MAX_SECONDS)):
@@ -53,7 +53,7 @@ async def run_command(
                 thread.services.sandbox,
                 argv,
                 cwd=settings.cwd,
-                env=hook_environment(thread),
+                env={**hook_environment(thread), **hook.variables},
                 confinement=UNRESTRICTED,
                 on_output=outputs.add,
                 has_stdin=True,

@@ -122,14 +122,14 @@ class HookRunner:
 
             return await run_tool(self._servers, handler, event, hook.timeout_s)
         workers, command = thread.services.file_workers, handler.command
-        env = hook_environment(thread)
+        env = {**hook_environment(thread), **hook.variables}
         script = await workers.run(writable_script, thread, command, env)
         if script is not None:
             return HookAnswer(
                 error=f"{script} can be changed by sandboxed commands, so it does not run outside "
                 "the sandbox: move it to the .codex folder of the project or outside of it"
             )
-        return await run_command(thread, command, encode_json(event), hook.timeout_s)
+        return await run_command(thread, hook, command, encode_json(event))
 
     def _publish_started(self, run: HookRunSummary, turn: ActiveTurn | None) -> None:
         if not self._is_recorded:

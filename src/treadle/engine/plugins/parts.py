@@ -29,7 +29,7 @@ _CASE: Final = re.compile(r"(?<!^)(?=[A-Z])")
 logger = logging.getLogger(__name__)
 
 
-class HookSource(NamedTuple):
+class PluginHookTable(NamedTuple):
     """A table of hooks of a plugin, as the file has it; nothing in it has been checked.
 
     `hooks` is the value of its key `hooks`: groups of handlers by event (`SessionStart`). Programs
@@ -59,14 +59,14 @@ class PluginParts(Struct, frozen=True, kw_only=True):
     # Ids and the categories of apps.
     apps: dict[str, str | None]
 
-    def hooks(self, data: Path) -> tuple[list[HookSource], list[str]]:
+    def hooks(self, data: Path) -> tuple[list[PluginHookTable], list[str]]:
         """Read the tables of hooks, and return warnings about those that cannot be read."""
-        sources: list[HookSource] = []
+        sources: list[PluginHookTable] = []
         warnings: list[str] = []
         for path, label, table in self._hook_tables(warnings):
             hooks = as_table(as_table(table).get("hooks"))
             if hooks:
-                sources.append(HookSource(self.id, self.root, data, path, label, hooks))
+                sources.append(PluginHookTable(self.id, self.root, data, path, label, hooks))
         return sources, warnings
 
     def _hook_tables(self, warnings: list[str]) -> Iterator[tuple[Path, str, JsonValue]]:
@@ -88,7 +88,7 @@ class PluginParts(Struct, frozen=True, kw_only=True):
                 yield place, place.relative_to(self.root).as_posix(), table
 
 
-def hook_keys(source: HookSource) -> Iterator[tuple[str, str]]:
+def hook_keys(source: PluginHookTable) -> Iterator[tuple[str, str]]:
     """Yield the event, with a small first letter, and the key of each handler of a source."""
     for event, groups in source.hooks.items():
         camel = f"{event[:1].lower()}{event[1:]}"

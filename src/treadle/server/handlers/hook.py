@@ -27,7 +27,8 @@ async def hooks_list(ctx: Context[ClientSession], params: HooksListParams) -> Ho
         settings = server.threads.get(params.thread_id).settings
         places = [(settings.cwd, settings.config)]
     check_folders(params.cwds)
-    workers, hooks = ctx.session.file_workers, ConfiguredHooks(server.configuration)
+    workers = ctx.session.file_workers
+    hooks = ConfiguredHooks(server.configuration, lambda: server.active_plugins)
     data = [await workers.run(_entry, hooks, *place) for place in places]
     return HooksListResponse(data=data)
 

@@ -17,7 +17,7 @@ from treadle.engine.mcp.config import PluginOfServer
 from treadle.engine.plugins.cache import PluginCache
 from treadle.engine.plugins.ids import BadPlugin, PluginId
 from treadle.engine.plugins.mentions import MentionedPlugin
-from treadle.engine.plugins.parts import HookSource, PluginParts, load_parts
+from treadle.engine.plugins.parts import PluginHookTable, PluginParts, load_parts
 from treadle.engine.project.skills import SkillRoot
 from treadle.protocol.base import JsonValue
 from treadle.server.sources.mcp import PluginServers
@@ -104,12 +104,14 @@ class ActivePlugins:
             for plugin in self.parts(disabled)
         ]
 
-    def hook_sources(self, disabled: Collection[str] = ()) -> tuple[list[HookSource], list[str]]:
+    def hook_sources(
+        self, disabled: Collection[str] = ()
+    ) -> tuple[list[PluginHookTable], list[str]]:
         """Return the hooks of active plugins in the order of plugin ids, and warnings.
 
-        `HookSource` describes what a caller may rely on. Files are read, so call this in a worker.
+        `PluginHookTable` describes what a caller may rely on. Blocks: call it in a worker.
         """
-        sources: list[HookSource] = []
+        sources: list[PluginHookTable] = []
         warnings: list[str] = []
         for plugin in self.parts(disabled):
             found, faults = plugin.hooks(self.cache.data(plugin.id))

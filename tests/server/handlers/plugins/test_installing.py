@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.golden import Golden
+from tests.harness.hooks import Hooks
 from tests.harness.mcp import PLAIN
 from tests.harness.model_server import model_server
 from tests.harness.peer import Peer
@@ -83,6 +84,7 @@ async def test_plugins_are_installed_used_and_removed_as_by_the_reference(
             seen["skills"] = [each for each in entry["skills"] if each["pluginId"]]
             servers = await client.request("mcpServerStatus/list", {})
             seen["servers"] = [(each["name"], each["pluginId"]) for each in servers["data"]]
+            seen["hooks"] = await client.request("hooks/list", {"cwds": [str(tmp_path)]})
             await _mention(client, tmp_path)
             seen["uninstall"] = await client.request("plugin/uninstall", {"pluginId": PLUGIN})
             seen["again"] = await client.request("plugin/uninstall", {"pluginId": PLUGIN})
@@ -94,7 +96,10 @@ async def test_plugins_are_installed_used_and_removed_as_by_the_reference(
     texts = [part["text"] for item in items if "content" in item for part in item["content"]]
     seen["texts"] = [text for text in texts if text.startswith("Capabilities from")]
 
-    golden.check("installed", placeholders(seen, {str(shop): "<shop>", str(home): "<home>"}))
+    golden.check(
+        "installed",
+        placeholders(seen, {str(shop): "<shop>", str(home): "<home>", str(tmp_path): "<cwd>"}),
+    )
 
 
 async def _mention(client: Client, folder: Path) -> None:
@@ -431,6 +436,36 @@ async def test_hooks_of_active_plugins_are_provided(home: Path, tmp_path: Path) 
             "No such file or directory"
         ),
     ]
+
+
+async def test_a_hook_of_a_plugin_runs_when_the_user_trusts_it(home: Path) -> None:
+    """Upstream: with the plugin's folders in its environment, and in `hooks/list`."""
+    command = 'echo "$PLUGIN_ROOT $CLAUDE_PLUGIN_ROOT $PLUGIN_DATA" >> "$PLUGIN_ROOT/ran"'
+    hooks: JsonValue = {
+        "hooks": {"UserPromptSubmit": [{"hooks": [{"type": "command", "command": command}]}]}
+    }
+    async with staged(home) as stage:
+        shop = stage.workspace.parent / "shop"
+        path = write_sample(shop)
+        write_json(shop / "plugins" / "sample" / "hooks" / "hooks.json", hooks)
+        client = await stage.client()
+        await client.request("plugin/install", install(path))
+        root = cache(home) / "sample" / "1.2.0"
+        thread_id = await client.start(cwd=str(stage.workspace))
+        await client.run(thread_id)
+        assert not (root / "ran").exists()
+        await Hooks(home, client).trust(stage.workspace)
+        await client.run(thread_id)
+        assert (root / "ran").read_text() == f"{root} {root} {home}/plugins/data/sample-shop\n"
+        settings = {"threadId": thread_id, "disabledPluginIds": [PLUGIN]}
+        await client.request("thread/settings/update", settings)
+        await client.run(thread_id)
+        listed = await client.request("hooks/list", {"cwds": [str(stage.workspace)]})
+
+    assert len((root / "ran").read_text().splitlines()) == 1
+    (hook,) = listed["data"][0]["hooks"]
+    assert (hook["source"], hook["pluginId"], hook["trustStatus"]) == ("plugin", PLUGIN, "trusted")
+    assert hook["key"] == f"{PLUGIN}:hooks/hooks.json:user_prompt_submit:0:0"
 
 
 SERVERS: JsonValue = {
