@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import pytest
 
 from tests.harness.peer import Peer
-from tests.harness.plugins import write_json, write_plugin
+from tests.harness.plugins import write_json, write_marketplace, write_plugin
 from tests.server.serving import client_of, configuration, refusal, result, running, serving
 from treadle.model.provider import Bearer
 from treadle.protocol.base import JsonValue
@@ -335,6 +335,48 @@ async def test_connected_apps_are_listed_as_not_callable(home: Path, backend: Ba
         {"callable": False, "enabled": False, "id": "alpha", "runtimeName": "Alpha Connection"},
         {"callable": False, "enabled": False, "id": "gamma", "runtimeName": "Gamma"},
     ]
+
+
+async def test_apps_of_a_plugin_are_described_with_whether_they_need_a_login(
+    home: Path, tmp_path: Path, backend: Backend
+) -> None:
+    """Upstream: `plugin/read` describes them, `plugin/install` names those to sign in to."""
+    folder = write_plugin(tmp_path / "shop" / "plugins" / "mail")
+    apps = {"a": {"id": "alpha", "category": "Work"}, "b": {"id": "unknown"}}
+    write_json(folder / ".app.json", {"apps": apps})
+    path = write_marketplace(tmp_path / "shop", ["mail"])
+    params: JsonValue = {"marketplacePath": str(path), "pluginName": "mail"}
+    async with signed_in(home, backend) as peer:
+        read = await ask(peer, "plugin/read", params)
+        installed = await ask(peer, "plugin/install", params)
+        listed = await ask(peer, "app/list")
+        backend.raw = lambda _path: b""
+        unreachable = await ask(peer, "plugin/read", params)
+    async with serving(configuration(home)) as peer:
+        signed_out = await ask(peer, "plugin/read", params)
+
+    alpha = {
+        "id": "alpha",
+        "name": "Alpha",
+        "category": "Work",
+        "description": "Details",
+        "installUrl": "https://chatgpt.com/apps/alpha/alpha",
+        "needsAuth": False,
+    }
+    unknown = {
+        "id": "unknown",
+        "name": "unknown",
+        "category": None,
+        "description": None,
+        "installUrl": "https://chatgpt.com/apps/unknown/unknown",
+        "needsAuth": True,
+    }
+    assert read["plugin"]["apps"] == [alpha, unknown]
+    assert installed["appsNeedingAuth"] == [unknown]
+    names = {each["id"]: each["pluginDisplayNames"] for each in listed["data"]}
+    assert names == {"alpha": ["mail"], "beta": [], "unknown": ["mail"]}
+    assert [each["name"] for each in unreachable["plugin"]["apps"]] == ["alpha", "unknown"]
+    assert signed_out["plugin"]["apps"] == []
 
 
 async def test_details_of_apps_come_in_the_order_of_the_request(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -12,6 +13,7 @@ from treadle.config.configuration import Configuration
 from treadle.protocol.app import (
     AppInfo,
     AppListUpdatedNotification,
+    AppSummary,
     ConnectorMetadata,
     InstalledApp,
 )
@@ -29,6 +31,8 @@ LOAD_SECONDS: Final = 90.0
 KEPT_SECONDS: Final = 3600.0
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 
 class _Kept(Struct):
@@ -143,6 +147,28 @@ class Apps:
             structs.replace(each, plugin_display_names=names.get(each.id, [])) for each in details
         ]
 
+    async def summaries(
+        self, backend: AppsBackend, apps: Mapping[str, str | None]
+    ) -> list[AppSummary]:
+        """Return the apps of a plugin, given with their categories, for clients.
+
+        What the backend does not know of them is left out, also if it cannot be reached.
+        """
+        if not apps:
+            return []
+        details: list[ConnectorMetadata] = []
+        connected: set[str] = {*apps}
+        try:
+            details = await backend.details(list(apps), with_tools=False)
+            connected = {app.id for app in await self.installed(backend, refetches=False)}
+        except AppsUnavailable as error:
+            logger.warning("apps of a plugin not loaded", extra={"reason": str(error)})
+        known = {each.id: each for each in details}
+        return [
+            _summary(app_id, category, known.get(app_id), connected)
+            for app_id, category in apps.items()
+        ]
+
     def _kept_for(self, backend: AppsBackend) -> _Kept:
         account = (backend.base_url, backend.login.account_id)
         if self._kept is None or self._kept.account != account:
@@ -166,7 +192,14 @@ class Apps:
         """Join both sources: an app that is connected but not in the directory is hidden there."""
         names, enabled = await self._plugin_names(), self._enabled()
         ids = {app.id for app in connected or ()}
-        apps = directory if directory is not None else [_plain(app) for app in connected or ()]
+        plain = {app.id: _plain(app) for app in connected or ()}
+        apps = list(plain.values())
+        if directory is not None:
+            listed = {app.id for app in directory}
+            # Those of plugins are shown although the directory lacks them.
+            missing = [app_id for app_id in names if app_id not in listed]
+            others = [plain.get(each) or _plain(ConnectedApp(each, None, None)) for each in missing]
+            apps = [*directory, *others]
         merged = [
             structs.replace(
                 app,
@@ -219,6 +252,20 @@ async def _explained(what: str, load: Awaitable[T]) -> T:
 def _first(group: BaseExceptionGroup[AppsUnavailable]) -> AppsUnavailable:
     first = group.exceptions[0]
     return first if isinstance(first, AppsUnavailable) else _first(first)
+
+
+def _summary(
+    app_id: str, category: str | None, details: ConnectorMetadata | None, connected: set[str]
+) -> AppSummary:
+    name = details.name if details is not None else app_id
+    return AppSummary(
+        id=app_id,
+        name=name,
+        category=category,
+        description=details.description if details is not None else None,
+        install_url=details.install_url if details is not None else install_url(name, app_id),
+        needs_auth=app_id not in connected,
+    )
 
 
 def _plain(app: ConnectedApp) -> AppInfo:

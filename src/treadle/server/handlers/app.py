@@ -37,7 +37,7 @@ MAX_ID: Final = 256
 async def app_list(ctx: Context[ClientSession], params: AppsListParams) -> AppsListResponse:
     """List the apps after both of their sources have loaded; none without a ChatGPT login."""
     ctx.release_scope()
-    backend = await _backend(ctx.session, params.thread_id)
+    backend = await apps_backend(ctx.session, params.thread_id)
     if backend is None:
         return AppsListResponse(data=[])
     with _answering():
@@ -52,7 +52,7 @@ async def app_installed(
 ) -> AppsInstalledResponse:
     """List the connected apps."""
     ctx.release_scope()
-    backend = await _backend(ctx.session, params.thread_id)
+    backend = await apps_backend(ctx.session, params.thread_id)
     if backend is None:
         return AppsInstalledResponse(apps=[])
     with _answering():
@@ -70,7 +70,7 @@ async def app_read(ctx: Context[ClientSession], params: AppsReadParams) -> AppsR
         if len(app_id) > MAX_ID:
             raise InvalidInput(f"appIds[{at}]", f"an app id has at most {MAX_ID} characters")
     ids = list(dict.fromkeys(params.app_ids))
-    backend = await _backend(ctx.session, params.thread_id)
+    backend = await apps_backend(ctx.session, params.thread_id)
     if backend is None or not ids:
         return AppsReadResponse(apps=[], missing_app_ids=ids)
     with _answering():
@@ -82,7 +82,7 @@ async def app_read(ctx: Context[ClientSession], params: AppsReadParams) -> AppsR
     )
 
 
-async def _backend(session: ClientSession, thread_id: str | None) -> AppsBackend | None:
+async def apps_backend(session: ClientSession, thread_id: str | None) -> AppsBackend | None:
     """Return the backend, unless the feature is off in the thread, or in the configuration."""
     server = session.server
     if thread_id is not None:

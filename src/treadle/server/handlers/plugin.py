@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
+from msgspec import structs
+
 from treadle.config.edit.restyle import Unfaithful
 from treadle.config.edit.writer import WriteRefused
 from treadle.config.file import ConfigError
@@ -18,6 +20,7 @@ from treadle.engine.plugins.git import FetchFailed
 from treadle.engine.plugins.ids import BadPlugin, PluginId
 from treadle.engine.plugins.marketplace import Marketplace, MarketplaceUnreadable, read_marketplace
 from treadle.jsonrpc.errors import InternalError, InvalidRequest
+from treadle.protocol.app import AppSummary
 from treadle.protocol.client_requests import (
     CLIENT_REQUESTS,
     PLUGIN_INSTALL,
@@ -48,6 +51,7 @@ from treadle.protocol.plugin import (
     PluginUninstallResponse,
 )
 from treadle.server.folders import MAX_FOLDERS, check_folder, check_folders
+from treadle.server.handlers.app import apps_backend
 from treadle.server.handlers.refused import NO_CATALOGUE
 from treadle.server.paging.offset import page
 from treadle.server.plugins.catalog import load_errors
@@ -158,14 +162,25 @@ async def plugin_read(ctx: Context[ClientSession], params: PluginReadParams) -> 
     ctx.release_scope()
     path = _marketplace_path(params, "plugin/read")
     with answering_bad_plugins():
-        return PluginReadResponse(await _reading(ctx, _read, path, params.plugin_name))
+        detail, apps = await _reading(ctx, _read, path, params.plugin_name)
+    summaries = await _summaries(ctx.session, apps)
+    return PluginReadResponse(structs.replace(detail, apps=summaries))
 
 
-def _read(catalog: PluginCatalog, path: Path, name: str) -> PluginDetail:
+def _read(
+    catalog: PluginCatalog, path: Path, name: str
+) -> tuple[PluginDetail, dict[str, str | None]]:
     if not catalog.active.is_on:
         raise BadPlugin(OFF)
     marketplace: Marketplace = read_marketplace(path)
-    return catalog.detail(marketplace, marketplace.plugin(name))
+    plugin = marketplace.plugin(name)
+    return catalog.detail(marketplace, plugin), catalog.apps(plugin)
+
+
+async def _summaries(session: ClientSession, apps: dict[str, str | None]) -> list[AppSummary]:
+    """Return the apps of a plugin; none without a login, or while apps are off."""
+    backend = await apps_backend(session, None) if apps else None
+    return [] if backend is None else await session.server.apps.summaries(backend, apps)
 
 
 @router.request(PLUGIN_INSTALL)
@@ -181,7 +196,9 @@ async def plugin_install(
             raise BadPlugin(OFF)
         plugin = await server.plugins.installer.install(path, params.plugin_name)
     ctx.after_reply(partial(plugins_changed, server))
-    return PluginInstallResponse(apps_needing_auth=[], auth_policy=plugin.auth_policy)
+    apps = await ctx.session.file_workers.run(server.plugins.catalog.apps, plugin)
+    needing = [each for each in await _summaries(ctx.session, apps) if each.needs_auth]
+    return PluginInstallResponse(apps_needing_auth=needing, auth_policy=plugin.auth_policy)
 
 
 @router.request(PLUGIN_UNINSTALL)

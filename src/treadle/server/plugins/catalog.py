@@ -147,6 +147,14 @@ class PluginCatalog:
             if plugin.id.name in suggested or self.active.cache.active(plugin.id) is not None
         ]
 
+    def apps(self, plugin: ListedPlugin) -> dict[str, str | None]:
+        """Return the apps of a plugin with their categories."""
+        root = self.active.cache.active(plugin.id) or plugin.folder
+        try:
+            return {} if root is None else load_parts(plugin.id, root).apps
+        except BadPlugin:
+            return {}
+
     def detail(self, marketplace: Marketplace, plugin: ListedPlugin) -> PluginDetail:
         """Return a plugin with its parts, from its folder or from the installed copy.
 
