@@ -40,7 +40,7 @@ class GivenUp(Exception):
     """The exchange has ended."""
 
 
-class Exchange:
+class HttpExchange:
     """The HTTP requests of one JSON-RPC message, and their responses."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Exchange:
 
 
 # The SDK has one task for each request, which also reads its response and reconnects.
-_current: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
+_current: ContextVar[HttpExchange | None] = ContextVar("exchange", default=None)
 
 
 class ExchangeClient(httpx2.AsyncClient):
@@ -81,7 +81,7 @@ class ExchangeClient(httpx2.AsyncClient):
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401 - those of the library
         super().__init__(**options)
-        self._exchanges: WeakValueDictionary[Id, Exchange] = WeakValueDictionary()
+        self._exchanges: WeakValueDictionary[Id, HttpExchange] = WeakValueDictionary()
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:  # noqa: ANN401
         """Send a request; one that was given up is answered here."""
@@ -90,11 +90,11 @@ class ExchangeClient(httpx2.AsyncClient):
             members = naming_members(request.content)
             id_ = members.get("id")
             if is_id(id_) and "method" in members:
-                exchange = self._exchanges[id_] = Exchange()
+                exchange = self._exchanges[id_] = HttpExchange()
                 _current.set(exchange)
             else:
                 self._end_cancelled(members, request.content)
-                exchange, seconds = Exchange(), NOTE_SECONDS
+                exchange, seconds = HttpExchange(), NOTE_SECONDS
         if exchange is None:
             return await super().send(request, **options)
         try:
@@ -113,7 +113,7 @@ class ExchangeClient(httpx2.AsyncClient):
 
 async def until_given_up(parts: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
     """Yield the parts of a body, as long as the exchange of the current task has not ended."""
-    exchange = _current.get() or Exchange()
+    exchange = _current.get() or HttpExchange()
     iterator = aiter(parts)
     while True:
         try:
