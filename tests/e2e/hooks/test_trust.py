@@ -150,6 +150,22 @@ async def test_an_invalid_configuration_leaves_the_hooks_in_force(
     assert not any("Output:\\nhi" in each for each in given)
 
 
+async def test_no_turn_runs_whose_hooks_were_never_read(
+    stage: Stage, client: Client, hooks: Hooks
+) -> None:
+    """Ours: the configuration broke between the start of a thread and its first turn."""
+    folder = project(stage, hooks.says(error="no", code=2))
+    trust_project(stage)
+    await hooks.trust(folder)
+    thread_id = await client.start(cwd=str(folder))
+    (folder / ".codex" / "config.toml").write_text("model = [", "utf-8")
+    messages = await client.run(thread_id)
+
+    (failure,) = params_of(messages, "error")
+    assert failure["error"]["message"].startswith("hooks cannot be read: failed to load ")
+    assert stage.model.requests == []
+
+
 # -- projects
 
 

@@ -15,7 +15,7 @@ from treadle.engine.conversation.items import text_of
 from treadle.engine.conversation.request import request_of
 from treadle.engine.tools.registry import output_item, read_call
 from treadle.engine.turn import ActiveTurn
-from treadle.model.base import Completed, ItemDone, ModelItem, ResponseUsage
+from treadle.model.base import Completed, ItemDone, ModelError, ModelItem, ResponseUsage
 from treadle.model.retry import stream_with_retries
 from treadle.support.ids import uuid7
 
@@ -53,7 +53,8 @@ async def sample(thread: LoadedThread, prompt: str, *, effort: str | None = None
     request = replace(request_of(thread.state, turn, history, thread.tools), subagent="sample")
     model, policy = thread.state.model(turn)
     response_id, usage, text, has_calls = "", None, None, False
-    await thread.hooks.refresh()
+    if (reason := await thread.hooks.refresh()) is not None:
+        raise ModelError(reason)
     stream = await thread.hooks.around(turn, stream_with_retries(model, request, policy=policy))
     async with aclosing(stream) as events:
         async for event in events:

@@ -130,6 +130,8 @@ class FoundHooks(Struct, frozen=True):
     errors: Sequence[HookErrorInfo] = ()
     warnings: Sequence[str] = ()
     bypasses_trust: bool = False
+    # Why the configuration cannot be read at all.
+    failure: str | None = None
 
     def in_force(self) -> HookSet:
         """Return the hooks that run, and the deciding ones that must run and cannot."""
@@ -164,11 +166,8 @@ def _with_fault(hook: Hook, reason: str) -> Hook:
     return replace(hook, fault=reason)
 
 
-FindHooks: TypeAlias = Callable[[RunSettings], FoundHooks | None]
-"""Finds the hooks of a thread with these settings, or null if the configuration is invalid.
-
-It blocks, and is called in a worker thread.
-"""
+FindHooks: TypeAlias = Callable[[RunSettings], FoundHooks]
+"""Finds the hooks of a thread with these settings; blocks, and is called in a worker thread."""
 
 
 def no_hooks(settings: RunSettings) -> FoundHooks:  # noqa: ARG001 - as a source has it

@@ -44,6 +44,7 @@ class ThreadHooks:
         self._servers = servers
         self._find_thread = find_thread
         self._set = HookSet()
+        self._was_read = False
         self._warned: set[str] = set()
         # How the session starts, until its hooks have run.
         self.pending_start: StartSource | None = source
@@ -55,17 +56,21 @@ class ThreadHooks:
         # Whether a turn has run, so that the session has an end too.
         self._has_session = False
 
-    async def refresh(self) -> None:
-        """Read the configured hooks, as they are now; an invalid configuration changes nothing."""
+    async def refresh(self) -> str | None:
+        """Read the configured hooks, as they are now; return why no turn can run without them.
+
+        A configuration that becomes invalid later changes nothing.
+        """
         self._has_session = True
         services, settings = self.thread.services, self.thread.settings
         found = await services.file_workers.run(services.find_hooks, settings)
-        if found is None:
-            return
-        if found is NOTHING and self._set.is_empty:
-            return
-        self._set = found.in_force()
-        self._warn(found)
+        if found.failure is not None:
+            return None if self._was_read else f"hooks cannot be read: {found.failure}"
+        self._was_read = True
+        if found is not NOTHING or not self._set.is_empty:
+            self._set = found.in_force()
+            self._warn(found)
+        return None
 
     def _warn(self, found: FoundHooks) -> None:
         waiting = found.waiting()

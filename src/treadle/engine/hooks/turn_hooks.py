@@ -27,8 +27,13 @@ class TurnHooks:
         self._continuations = 0
 
     async def refresh(self) -> None:
-        """Read the configured hooks."""
-        await self._hooks.refresh()
+        """Read the configured hooks.
+
+        Raises:
+            ModelError: they cannot be read, so it is not known what they would decide.
+        """
+        if (reason := await self._hooks.refresh()) is not None:
+            raise ModelError(reason)
 
     async def start_session(self) -> bool:
         """Run the hooks of a session that starts; false if the turn ends here."""

@@ -56,11 +56,10 @@ class ConfiguredHooks:
             bypasses_trust=bypasses,
         )
 
-    def of_thread(self, settings: RunSettings) -> FoundHooks | None:
-        """Find the hooks of a thread; null if the configuration has become invalid."""
+    def of_thread(self, settings: RunSettings) -> FoundHooks:
+        """Find the hooks of a thread, or why they cannot be found."""
         try:
             return self.find(settings.cwd, settings.config, settings.disabled_plugin_ids)
         except ConfigError as error:
-            # A fault that appears while a thread is loaded is reported elsewhere.
             logger.warning("hooks not read", extra={"reason": str(error)})
-            return None
+            return FoundHooks(failure=str(error))
