@@ -77,7 +77,7 @@ async def test_filters_and_submodules_of_a_repository_run_nothing(tmp_path: Path
     """A filter runs if the user's configuration has one of its name, as git-lfs adds it."""
     tripped = tmp_path / "tripped"
     home = tmp_path / "home"
-    write_json(home / ".gitconfig", f'[filter "trap"]\n\tsmudge = touch {tripped} && cat\n')
+    write_json(home / ".gitconfig", f'[filter "trap"]\n\tsmudge = touch {tripped}; tr a-z A-Z\n')
     shop = tmp_path / "repositories" / "shop"
     write_sample(shop)
     write_json(shop / ".gitattributes", "* filter=trap\n")
@@ -89,7 +89,8 @@ async def test_filters_and_submodules_of_a_repository_run_nothing(tmp_path: Path
     work = fetcher(home)
     with git_server(shop.parent) as (url, _):
         fetched = await work.fetch(GitSource(f"{url}/shop/.git"))
-        assert (fetched.tree / ".gitmodules").exists()
+        # The sandbox alone would only keep the filter from writing elsewhere.
+        assert (fetched.tree / ".gitmodules").read_text() == module
         await fetched.remove()
         assert not tripped.exists()
         # The trap works.
