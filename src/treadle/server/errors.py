@@ -80,6 +80,17 @@ def _translate_store_error(
             return InternalError(str(error), kind="threadCorrupt", path=error.path)
 
 
+def check_uuid(thread_id: str, path: str) -> None:
+    """Refuse an id that no thread can have.
+
+    Raises:
+        InvalidRequest: it is not a UUID.
+    """
+    if not _UUID.fullmatch(thread_id):
+        message = f"invalid thread id: {thread_id[:200]!r} is not a UUID"
+        raise InvalidRequest(message, kind="invalidParams", path=path)
+
+
 def unknown_thread(phrase: str, thread: str) -> RpcError:
     """Return the error for a missing thread; `phrase` is the text that clients rely on."""
     if "/" in thread:

@@ -51,6 +51,8 @@ class ThreadMeta(Struct, frozen=True, kw_only=True):
     cli_version: str = ""
     git_info: GitInfo | None = None
     forked_from_id: str | None = None
+    # The thread beside which this one is shown: ordinary lists leave it out.
+    attached_to_id: str | None = None
     parent_thread_id: str | None = None
     thread_source: str | None = None
     name: str | None = None
@@ -90,6 +92,7 @@ def thread_snapshot(
         cli_version=meta.cli_version,
         git_info=meta.git_info,
         forked_from_id=meta.forked_from_id,
+        attached_to_thread_id=UNSET if meta.attached_to_id is None else meta.attached_to_id,
         parent_thread_id=meta.parent_thread_id,
         thread_source=meta.thread_source,
         name=meta.name,
@@ -193,6 +196,9 @@ class ThreadQuery(Struct, frozen=True, kw_only=True):
     parent_thread_id: str | None = None
     ancestor_thread_id: str | None = None
     excluded_thread_ids: list[str] | None = None
+    # Only threads attached to this one; or those that match, attached or not.
+    attached_to_id: str | None = None
+    includes_attached: bool = False
     # Only these threads, or none of those.
     only_ids: Sequence[str] | None = None
     except_ids: Sequence[str] | None = None

@@ -177,6 +177,7 @@ async def thread_search(
         archived=bool(params.archived),
         source_kinds=params.source_kinds,
         mentions=_term(params.search_term),
+        includes_attached=params.include_attached_threads,
     )
     check_alternatives(params.source_kinds, "sourceKinds")
     matches = await threads.store.run(partial(threads.store.search, query))

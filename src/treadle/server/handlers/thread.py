@@ -207,6 +207,10 @@ async def _from_history(session: ClientSession, params: ThreadResumeParams) -> _
 @router.request(THREAD_FORK)
 async def thread_fork(ctx: Context[ClientSession], params: ThreadForkParams) -> ThreadForkResponse:
     """Copy a thread into a new one and subscribe the client to it."""
+    if params.attach_to_source and (params.ephemeral or params.defer_goal_continuation):
+        # Upstream's text: its clients show it.
+        message = "attachToSource cannot be combined with ephemeral or deferGoalContinuation"
+        raise InvalidRequest(message, kind="invalidParams", path="attachToSource")
     server = ctx.session.server
     source = await server.threads.stored.read(params.thread_id, params.path)
     workers = ctx.session.file_workers
@@ -237,8 +241,10 @@ def _describe(
 ) -> ThreadMeta:
     """Record the client that started the thread, and the repository of its folder."""
     client = session.client
+    attaches = isinstance(params, ThreadForkParams) and params.attach_to_source
     return msgspec.structs.replace(
         meta,
+        attached_to_id=meta.forked_from_id if attaches else None,
         originator=client.client_info.name if client else None,
         cli_version=PROTOCOL_VERSION,
         source=session.server.source,

@@ -11,6 +11,7 @@ from treadle.connection.context import Context
 from treadle.connection.router import Router
 from treadle.engine.errors import InvalidInput
 from treadle.engine.terminals.output_file import remove_outputs
+from treadle.engine.threads import Threads
 from treadle.jsonrpc.errors import InvalidRequest
 from treadle.protocol import notifications as n
 from treadle.protocol.base import GitInfo
@@ -56,7 +57,7 @@ from treadle.protocol.thread_manage import (
     ThreadUnsubscribeParams,
     ThreadUnsubscribeResponse,
 )
-from treadle.server.errors import unknown_thread
+from treadle.server.errors import check_uuid, unknown_thread
 from treadle.server.organizing import (
     assign_project,
     check_project,
@@ -117,6 +118,8 @@ async def thread_list(ctx: Context[ClientSession], params: ThreadListParams) -> 
         parent_thread_id=params.parent_thread_id,
         ancestor_thread_id=params.ancestor_thread_id,
         excluded_thread_ids=params.excluded_thread_ids,
+        attached_to_id=params.attached_to_thread_id,
+        includes_attached=params.include_attached_threads,
         only_ids=chosen.only,
         except_ids=chosen.none_of,
         use_state_db_only=params.use_state_db_only,
@@ -133,6 +136,17 @@ async def thread_list(ctx: Context[ClientSession], params: ThreadListParams) -> 
 
 
 def _check_query(params: ThreadListParams, cwd: list[str] | None) -> None:
+    if params.attached_to_thread_id is not None:
+        check_uuid(params.attached_to_thread_id, "attachedToThreadId")
+        if params.parent_thread_id is not None or params.ancestor_thread_id is not None:
+            # Upstream's text, and that of the next one: its clients show them.
+            refused = (
+                "attachedToThreadId cannot be combined with parentThreadId or ancestorThreadId"
+            )
+            raise InvalidInput("attachedToThreadId", refused)
+    if params.include_attached_threads and not params.search_term:
+        refused = "includeAttachedThreads requires a non-empty searchTerm"
+        raise InvalidInput("includeAttachedThreads", refused)
     check_term(params.search_term or "")
     check_alternatives(cwd, "cwd")
     check_alternatives(params.model_providers, "modelProviders")
@@ -263,6 +277,7 @@ async def thread_delete(
     """Delete a thread permanently; an active turn is interrupted."""
     threads = ctx.session.server.threads
     async with threads.opening(params.thread_id):
+        await _check_no_attached(threads, params.thread_id)
         loaded = threads.find(params.thread_id)
         await _unload(ctx, params.thread_id)
         if loaded is None or not loaded.meta.ephemeral:
@@ -328,3 +343,16 @@ async def _unload(ctx: Context[ClientSession], thread_id: str) -> None:
     server.threads.unload(thread)
     for session in server.sessions:
         session.unsubscribe(thread_id)
+
+
+async def _check_no_attached(threads: Threads, thread_id: str) -> None:
+    """Refuse to delete a thread beside which others are shown."""
+    for archived in (False, True):
+        query = ThreadQuery(attached_to_id=thread_id, archived=archived, limit=1)
+        for meta in (await threads.store.run(partial(threads.store.list, query))).data:
+            # Upstream's text: its clients show it.
+            message = (
+                f"cannot delete thread while attached thread {meta.id} exists; "
+                "delete the attached thread first"
+            )
+            raise InvalidRequest(message, kind="hasAttachedThreads")

@@ -32,7 +32,7 @@ from treadle.store.stored_thread import (
 )
 from treadle.support.text.json_text import replace_lone_surrogates
 
-LISTED, ARCHIVED, HIDDEN = 0, 1, 2
+LISTED, ARCHIVED, HIDDEN, ATTACHED = 0, 1, 2, 3
 INTERACTIVE: Final = ("cli", "vscode")
 SUB_AGENTS: Final = (
     "subAgentReview",
@@ -70,7 +70,9 @@ class Row(Struct, frozen=True):
         """The lists that show the thread."""
         if self.meta.archived:
             return ARCHIVED
-        return LISTED if self.has_message else HIDDEN
+        if not self.has_message:
+            return HIDDEN
+        return LISTED if self.meta.attached_to_id is None else ATTACHED
 
     @property
     def light(self) -> Row:
@@ -238,8 +240,8 @@ def _update(connection: sqlite3.Connection, values: dict[str, object]) -> None:
 def page_sql(query: ThreadQuery, cwd: str | None, limit: int) -> tuple[str, Sequence[object]]:
     """Build the query for one page, optionally for a single folder."""
     key: SortKey = query.sort_key
-    conditions = ["shelf = ?"]
-    values: list[object] = [ARCHIVED if query.archived else LISTED]
+    condition, values = _shelves(query)
+    conditions = [condition]
     if cwd is not None:
         conditions.append("cwd = ?")
         values.append(cwd)
@@ -255,6 +257,20 @@ def page_sql(query: ThreadQuery, cwd: str | None, limit: int) -> tuple[str, Sequ
         f" order by {key} {query.sort_direction}, id {query.sort_direction} limit ?"
     )
     return sql, [*values, limit]
+
+
+def _shelves(query: ThreadQuery) -> tuple[str, list[object]]:
+    """Return the condition for the visibility of threads."""
+    if query.attached_to_id is not None:
+        # Few threads are attached, so they need no column.
+        attached = "json_extract(cast(meta as text), '$.attached_to_id') = ?"
+        shelf = ARCHIVED if query.archived else ATTACHED
+        return f"shelf = ? and {attached}", [shelf, query.attached_to_id]
+    if query.archived:
+        return "shelf = ?", [ARCHIVED]
+    if query.includes_attached:
+        return "shelf in (?, ?)", [LISTED, ATTACHED]
+    return "shelf = ?", [LISTED]
 
 
 def _filters(query: ThreadQuery) -> Iterator[tuple[str, Sequence[object]]]:

@@ -22,7 +22,16 @@ import msgspec
 from msgspec import Struct
 
 from treadle.store.index.database import Database, IndexBusy
-from treadle.store.index.index import HIDDEN, LISTED, Index, Row, path_of, storable, stored_path
+from treadle.store.index.index import (
+    ATTACHED,
+    HIDDEN,
+    LISTED,
+    Index,
+    Row,
+    path_of,
+    storable,
+    stored_path,
+)
 from treadle.store.index.names import read_names
 from treadle.store.index.summary import summarize
 from treadle.store.rollout.folders import (
@@ -314,7 +323,7 @@ class Scanner:
         with self._database.reading() as connection:
             return [
                 row
-                for visibility in (LISTED, HIDDEN)
+                for visibility in (LISTED, ATTACHED, HIDDEN)
                 for row in connection.execute(query, (visibility, RECENT))
             ]
 

@@ -12,7 +12,7 @@ from typing import Final
 VERSION: Final = 2
 
 # `shelf` is the visibility of a thread: 0 for listed ones, 1 for archived ones, 2 for those
-# without a message.
+# without a message, 3 for those that are shown beside another thread.
 # Every list walks one index: equal shelf (and folder), then time and id.
 SCHEMA: Final = """
 create table files (

@@ -61,6 +61,7 @@ class OwnMeta(Struct, frozen=True, tag_field="record", tag="meta", omit_defaults
     dynamic_tools: list[DynamicToolSpec] | None = None
     extra: dict[str, JsonValue] | None = None
     project_id: str | None = None
+    attached_to_id: str | None = None
 
 
 Mark: TypeAlias = OwnEvent | Copy | OwnMeta | AnyRecord
@@ -196,6 +197,7 @@ def to_meta(session: SessionMeta, line: RolloutLine, path: Path) -> ThreadMeta:
         developer_instructions=own.developer_instructions,
         dynamic_tools=own.dynamic_tools or _read_tools(session.dynamic_tools),
         extra=own.extra,
+        attached_to_id=own.attached_to_id,
     )
 
 
@@ -230,6 +232,7 @@ def from_meta(meta: ThreadMeta, created_ms: int) -> tuple[SessionMeta, OwnMeta]:
         dynamic_tools=meta.dynamic_tools,
         extra=meta.extra,
         project_id=meta.project_id,
+        attached_to_id=meta.attached_to_id,
     )
     return session, own
 
