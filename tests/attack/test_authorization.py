@@ -93,10 +93,14 @@ async def test_task_from_another_agent_is_not_the_users_in_a_fork(home: Path) ->
     async with bench(home, **REVIEWED) as bench_:
         model = bench_.stage.model
         model.plays(calls("spawn_agent", {"message": EVIL}, "s1"), says("ok"), says("ok"))
-        await bench_.client.run(bench_.thread_id, "Fix the typo.")
+        messages = await bench_.client.run(bench_.thread_id, "Fix the typo.")
         outputs = [request.outputs() for request in model.requests]
         (spawned,) = {each["s1"] for each in outputs if "s1" in each}
         child = json.loads(spawned)["agent_id"]
+        # The agent must not take the replies for the fork.
+        ended = params_of(messages, "turn/completed")
+        if child not in [params["threadId"] for params in ended]:
+            await bench_.client.until("turn/completed", lambda params: params["threadId"] == child)
         fork = await bench_.client.request("thread/fork", {"threadId": child})
         model.replies.clear()
         model.plays(REMOVAL, DENIAL, says("done"))

@@ -20,10 +20,10 @@ from tests.harness.stalls import stalled
 from tests.harness.threads import EPILOGUE, Client, Stage, outline, params_of
 from treadle.config.edit.writer import MAX_EDITS
 from treadle.config.file import MAX_DEPTH
-from treadle.engine import loop as agent
 from treadle.engine.commands import rule_writing
 from treadle.engine.conversation import input as engine_input
 from treadle.engine.conversation import model_context as view
+from treadle.engine.conversation import repair
 from treadle.engine.patch import work
 from treadle.engine.patch.effort import (
     MAX_OPERATIONS,
@@ -433,7 +433,7 @@ async def test_other_clients_are_served_while_an_answer_is_checked_against_its_s
     client, other = await stage.client(), await stage.client()
     thread_id = await client.start(cwd=str(stage.workspace))
     stage.model.plays(says('"' + "a" * 2000 + '!"'), says('"b"', number=2))
-    with stalled(agent, "validate") as stall:
+    with stalled(repair, "validate") as stall:
         turn_id = await client.start_turn(thread_id, outputSchema={"pattern": "^(a+)+$"})
         await stall.reached()
         assert await other.request("thread/loaded/list", {})
@@ -453,7 +453,7 @@ async def test_settings_are_written_while_answers_are_checked_against_their_sche
     thread_id = await client.start(cwd=str(stage.workspace))
     stage.model.plays(says('"a"'))
     edit = {"keyPath": "model", "value": "x", "mergeStrategy": "replace"}
-    with stalled(agent, "validate") as stall:
+    with stalled(repair, "validate") as stall:
         turn_id = await client.start_turn(thread_id, outputSchema={"type": "string"})
         await stall.reached()
         assert (await other.request("config/value/write", edit))["status"] == "ok"

@@ -127,7 +127,7 @@ async def switch_workspace(
         return False
     if not credentials.settings.allows_workspace(account_id):
         names = ", ".join(credentials.settings.workspaces or ())
-        raise SwitchRefused(f"OpenaiLogin is restricted to workspace id(s) {names}.")
+        raise SwitchRefused(f"Login is restricted to workspace id(s) {names}.")
     # Renewed before, if needed: within the lock that would wait for itself.
     await credentials.login()
     async with credentials.renewal.exclusive():

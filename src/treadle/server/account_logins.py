@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LOGIN_SECONDS: Final = 600.0
 """How long a login in a browser may take; upstream's value."""
 
-_NOT_COMPLETED: Final = "OpenaiLogin was not completed"
+_NOT_COMPLETED: Final = "Login was not completed"
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class AccountLogins:
             await self._end_active()
             login = await stack.enter_async_context(browser_login(self._credentials, intake))
             auth_url = login.auth_url(originator)
-            active = self._begin(stack.pop_all(), login.completed(), "OpenaiLogin server error: ")
+            active = self._begin(stack.pop_all(), login.completed(), "Login server error: ")
         return ChatgptLoginAccountResponse(auth_url=auth_url, login_id=active.id)
 
     async def start_with_code(self) -> ChatgptDeviceCodeLoginAccountResponse:
@@ -153,7 +153,7 @@ class AccountLogins:
                 finally:
                     completed.close()
         except TimeoutError:
-            fault = "OpenaiLogin timed out"
+            fault = "Login timed out"
         except LoginError as error:
             fault = f"{prefix}{error}"
         except asyncio.CancelledError:
@@ -162,7 +162,7 @@ class AccountLogins:
             fault = f"{prefix}{_NOT_COMPLETED}"
         except Exception:
             # The owner of this task logs it; clients must not wait for ever.
-            self._report(active, "OpenaiLogin failed")
+            self._report(active, "Login failed")
             raise
         self._report(active, fault)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CALLBACK_PATH: Final = "/auth/callback"
 CANCEL_PATH: Final = "/cancel"
 SCOPES: Final = "openid profile email offline_access api.connectors.read api.connectors.invoke"
-NOT_COMPLETED: Final = "OpenaiLogin was not completed"
+NOT_COMPLETED: Final = "Login was not completed"
 PORT_ATTEMPTS: Final = 10
 PORT_RETRY_SECONDS: Final = 0.2
 _CANCEL_SECONDS: Final = 2.0
@@ -84,8 +84,8 @@ class BrowserLogin:
         path = urlsplit(target).path
         if path == CANCEL_PATH:
             # As upstream: a later login of another program takes the port.
-            self._fail(LoginError("OpenaiLogin cancelled"))
-            return PageAnswer(HTTPStatus.OK, "OpenaiLogin cancelled")
+            self._fail(LoginError("Login cancelled"))
+            return PageAnswer(HTTPStatus.OK, "Login cancelled")
         if method != "GET" or path != CALLBACK_PATH:
             return PageAnswer(HTTPStatus.NOT_FOUND, "Page not found")
         answer = parse_qs(urlsplit(target).query)
