@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.lines import in_memory
-from tests.harness.sandbox import SANDBOX
 from tests.harness.threads import UNKNOWN_THREAD, Client
 from tests.server.organization.ground import Ground, ground
+from tests.server.serving import client_of, running
 from treadle.config.configuration import Configuration
 from treadle.protocol.base import JsonValue
-from treadle.server.server import Server
 
 PINNED = {"id": "01984de2-8f74-7c91-a3b2-5c5e937cf318", "name": "Pinned", "appearance": None}
 FILE = "organization.sqlite"
@@ -224,11 +222,9 @@ async def test_another_server_sees_the_sections(place: Ground) -> None:
     """Ours: servers of one home share them, whichever changes them."""
     section = await create(place)
     thread_id = place.threads[0]
-    async with in_memory(
-        Server(sandbox=SANDBOX, configuration=Configuration(place.stage.home))
-    ) as peer:
+    configuration = Configuration(place.stage.home)
+    async with running(configuration) as server, client_of(server) as peer:
         other = Client(peer)
-        await other.initialize(experimentalApi=True)
         await other.request("thread/section/move", {"threadId": thread_id, "sectionId": section})
 
     assert await place.listed(sectionId=section) == [0]
