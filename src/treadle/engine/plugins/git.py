@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from treadle.support.concurrency.workers import Workers
 
 FETCH_SECONDS: Final = 120.0
+END_SECONDS: Final = 5.0
+"""How long a git that was killed may take to end."""
+
 MAX_FETCHES: Final = 4
 """The maximum number of repositories that are fetched at a time."""
 
@@ -241,6 +244,10 @@ class _Run:
             code = await self._wait(process)
         finally:
             process.kill()
+            # A process that still writes would keep its folder from being removed.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(END_SECONDS):
+                    await process.wait()
         if code != 0:
             reason = outputs["stderr"].decode("utf-8", "replace").strip()[:MAX_MESSAGE]
             name = next(each for each in arguments if not each.startswith("-"))
