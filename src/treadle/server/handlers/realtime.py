@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -84,11 +86,8 @@ async def thread_realtime_append_audio(
         base64.b64decode(audio.data, validate=True)
     except binascii.Error as error:
         raise InvalidInput("audio.data", f"data must be base64: {error}") from error
-    session = _session(ctx, params.thread_id)
-    try:
+    with _conversation(ctx, params.thread_id) as session:
         await session.append_audio(audio.data)
-    except NotRunning as error:
-        raise _not_running() from error
     return ThreadRealtimeAppendAudioResponse()
 
 
@@ -98,11 +97,8 @@ async def thread_realtime_append_text(
 ) -> ThreadRealtimeAppendTextResponse:
     """Send a text to the model."""
     _check_length(params.text, "text")
-    session = _session(ctx, params.thread_id)
-    try:
+    with _conversation(ctx, params.thread_id) as session:
         await session.append_text(params.role, params.text)
-    except NotRunning as error:
-        raise _not_running() from error
     return ThreadRealtimeAppendTextResponse()
 
 
@@ -112,11 +108,8 @@ async def thread_realtime_append_speech(
 ) -> ThreadRealtimeAppendSpeechResponse:
     """Let the model speak a text."""
     _check_length(params.text, "text")
-    session = _session(ctx, params.thread_id)
-    try:
+    with _conversation(ctx, params.thread_id) as session:
         await session.append_speech(params.text)
-    except NotRunning as error:
-        raise _not_running() from error
     return ThreadRealtimeAppendSpeechResponse()
 
 
@@ -142,16 +135,17 @@ def thread_realtime_list_voices(
     return ThreadRealtimeListVoicesResponse(VOICES)
 
 
-def _session(ctx: Context[ClientSession], thread_id: str) -> RealtimeSession:
+@contextmanager
+def _conversation(ctx: Context[ClientSession], thread_id: str) -> Iterator[RealtimeSession]:
+    """Yield the conversation of a thread; one that ends meanwhile is refused like none."""
     server = ctx.session.server
+    thread = server.threads.get(thread_id)
     try:
-        return server.realtime.find(server.threads.get(thread_id).id)
+        yield server.realtime.find(thread.id)
     except NotRunning as error:
-        raise _not_running() from error
-
-
-def _not_running() -> InvalidRequest:
-    return InvalidRequest("conversation is not running", kind="noRealtimeConversation")
+        # Upstream's text: its clients show it.
+        message = "conversation is not running"
+        raise InvalidRequest(message, kind="noRealtimeConversation") from error
 
 
 def _check_length(text: object, field: str) -> None:
