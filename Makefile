@@ -44,8 +44,10 @@ demo: $(STAMP) ## Watch a server and a client talk
 test: $(STAMP) ## Run the tests; make test ARGS="tests/jsonrpc -k framing"
 	@$(PYTEST) $(ARGS)
 
+# One after the other: the kernel counts processes and files of a user together, and these tests
+# use up the limits of one user.
 test-ordinary-user: $(STAMP) ## As root: repeat what concerns the user as an ordinary user
-	@$(PYTEST) -m ordinary_user $(or $(ARGS),tests/attack tests/sandbox)
+	@$(PYTEST) -n 1 -m ordinary_user $(or $(ARGS),tests/attack tests/sandbox)
 
 test-reference: $(REFERENCE) ## Run the reference binaries: their recordings, and clients and files
 	@$(PYTEST) -m reference $(ARGS)
