@@ -15,6 +15,7 @@ from tests.harness.model_server import says
 from tests.harness.realtime_service import RealtimeService, realtime_service
 from tests.harness.threads import Client, Stage, staged
 from treadle.protocol.base import JsonValue
+from treadle.server.realtime import delegation
 from treadle.server.realtime import session as realtime_session
 
 KEY = "sk-do-not-show-0123456789"
@@ -226,6 +227,23 @@ async def test_a_task_during_a_turn_steers_it(scene: Scene) -> None:
 
     assert len(scene.stage.model.requests) == 2
     assert "<input>two</input>" in scene.stage.model.requests[1].conversation()[-1][1]
+
+
+async def test_a_service_that_floods_a_turn_with_tasks_is_limited(scene: Scene) -> None:
+    """Ours: the input of a turn is kept in memory, and the service decides how many it sends."""
+    goes_on = asyncio.Event()
+    first = says("first")
+    scene.stage.model.plays(type(first)([goes_on, *first.steps]), says("second"))
+    await scene.start()
+    await scene.service.send(_call("c0", "one"))
+    await scene.stage.model.wait_for_request(1)
+    count = delegation.MAX_STEERING + 5
+    await scene.service.send(*(_call(f"c{number}", "more") for number in range(1, count + 1)))
+    messages = await scene.service.wait_for(1 + 2 * count)
+    outputs = [each["item"]["output"] for each in messages if "call_id" in each.get("item", {})]
+    assert sum("takes no more" in output for output in outputs) == 5
+    goes_on.set()
+    await scene.client.until("turn/completed")
 
 
 async def test_a_turn_that_fails_is_reported_to_the_model(scene: Scene) -> None:

@@ -64,7 +64,10 @@ class RealtimeConversations:
             ModelError: the provider of the thread has no realtime service, or no key for it.
         """
         settings = thread.settings
-        effective = self._configuration.effective(settings.cwd, settings.config)
+        # In a worker thread: files may have changed, and are parsed then.
+        effective = await thread.services.file_workers.run(
+            self._configuration.effective, settings.cwd, settings.config
+        )
         options = _options(thread, params, effective)
         address = await self._address(thread, params, options.version, effective)
         session_id = params.realtime_session_id or params.session_id

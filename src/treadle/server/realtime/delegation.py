@@ -17,6 +17,10 @@ from treadle.protocol.turn import TurnCompletedNotification, TurnStartParams
 from treadle.server.realtime import service_events as service
 from treadle.store.journal import Event, StorageFailed
 
+MAX_STEERING: Final = 32
+"""The maximum number of tasks that steer one turn: the service decides how many it sends."""
+
+_TOO_MANY: Final = "The agent is working on earlier tasks and takes no more until it has finished."
 _FINISHED: Final = "The agent has finished. Its result is in the preceding [BACKEND] messages."
 _STEERED: Final = "The agent is working on an earlier task and takes this as guidance."
 
@@ -33,11 +37,17 @@ class Delegation:
         self._thread = thread
         self._version = version
         self._send = send
+        # How many tasks have steered the active turn.
+        self._steering = 0
 
     async def run(self, task: service.AgentTask, said: Sequence[tuple[service.Role, str]]) -> None:
         """Start a turn with a task, or steer the active one, and report to its end."""
         thread = self._thread
         is_steered = thread.turn is not None
+        self._steering = self._steering + 1 if is_steered else 0
+        if self._steering > MAX_STEERING:
+            await self._end(task, _TOO_MANY)
+            return
         reader, wake = thread.log.reader(thread.log.last_seq), asyncio.Event()
         unwatch = thread.log.watch(wake.set)
         try:
