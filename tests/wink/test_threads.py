@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("weakincentives", reason="weakincentives needs Python 3.12.3 or newer")
 
 from weakincentives.adapters import PromptEvaluationError
-from weakincentives.runtime import Session
+from weakincentives.runtime import PromptExecuted, Session
 
 from tests.harness.model_server import Reply, calls, created, says
 from tests.harness.threads import UNKNOWN_THREAD
@@ -23,7 +23,7 @@ from treadle import CommandApproval
 from treadle.client.approvals import ApprovalPolicy
 from treadle.client.events import AgentMessageDelta, TurnCompleted
 from treadle.protocol.base import JsonValue
-from treadle.testing.fake import FakeAppServer, FakeConnection, message
+from treadle.testing.fake import FakeAppServer, FakeConnection, Play, message
 from treadle.testing.process import TreadleProcess
 from treadle.wink import (
     CodexAppServerAdapter,
@@ -320,6 +320,58 @@ async def test_a_call_that_arrives_with_the_response_follows_the_start_of_its_tu
         "tool_result",
         "assistant_message",
     ]
+
+
+async def test_a_report_of_tokens_that_arrives_with_the_response_counts(tmp_path: Path) -> None:
+    """A fast server sends the whole turn before the client has seen the response."""
+    fake = FakeAppServer().on("turn/start", _answers_at_once(1), _answers_at_once(2))
+    log = Log()
+
+    async with fake.unix() as path:
+        adapter = CodexAppServerAdapter(
+            model_config=MODEL,
+            client_config=CodexAppServerClientConfig(
+                f"unix://{path}", str(tmp_path), reuse_thread=True
+            ),
+        )
+        try:
+            for _ in "ab":
+                await adapter.evaluate_async(prompt("Go."), session=log.session)
+        finally:
+            await asyncio.to_thread(adapter.close)
+
+    used = [each.usage for each in log.of(PromptExecuted)]
+    assert [each and each.input_tokens for each in used] == [10, 10]
+
+
+def _answers_at_once(number: int) -> Play:
+    """Send a whole turn in one write; each turn adds ten tokens to the thread's total."""
+
+    async def play(connection: FakeConnection, request: JsonValue) -> None:
+        ids = {"threadId": request["params"]["threadId"], "turnId": f"turn-{number}"}
+        turn = {"id": ids["turnId"], "items": [], "status": "inProgress"}
+        item = {**message("Done."), "phase": None}
+        usage = {"last": _tokens(10), "total": _tokens(10 * number)}
+        ended = {**turn, "status": "completed"}
+        await connection.send(
+            {"id": request["id"], "result": {"turn": turn}},
+            {"method": "turn/started", "params": {**ids, "turn": turn}},
+            {"method": "item/completed", "params": {**ids, "item": item, "completedAtMs": 2}},
+            {"method": "thread/tokenUsage/updated", "params": {**ids, "tokenUsage": usage}},
+            {"method": "turn/completed", "params": {**ids, "turn": ended}},
+        )
+
+    return play
+
+
+def _tokens(count: int) -> JsonValue:
+    return {
+        "inputTokens": count,
+        "cachedInputTokens": 0,
+        "outputTokens": 0,
+        "reasoningOutputTokens": 0,
+        "totalTokens": count,
+    }
 
 
 async def _calls_at_once(connection: FakeConnection, request: JsonValue) -> None:

@@ -252,7 +252,7 @@ class PromptRun:
         if event is None:
             return
         if isinstance(event, TokenUsageUpdated):
-            self.note_usage(event)
+            self._note_usage(event)
         elif isinstance(event, ItemStarted | ItemCompleted):
             self._note_item(event)
         if self._needs_deltas or not type(event).__name__.endswith("DeltaNotification"):
@@ -303,8 +303,17 @@ class PromptRun:
 
     # -- limits
 
-    def note_usage(self, event: TokenUsageUpdated) -> None:
-        """Count tokens, including those of sub-agents, and stop when the budget is exceeded."""
+    def note_agent_usage(self, event: TokenUsageUpdated) -> None:
+        """Count tokens of a sub-agent.
+
+        The own thread's reports come with the events of its turn, in order: a report that
+        arrives before its turn is followed would count as tokens of an earlier turn.
+        """
+        if event.thread_id != self._thread_id:
+            self._note_usage(event)
+
+    def _note_usage(self, event: TokenUsageUpdated) -> None:
+        """Count tokens, and stop when the budget is exceeded."""
         self._ledger.note("thread/tokenUsage/updated", msgspec.to_builtins(event))
         self._usage = token_usage(self._ledger.used)
         tracker = self._spec.tracker

@@ -38,8 +38,8 @@ class EvaluationHandle(Protocol):
 
     tools: list[Tool]
 
-    def note_usage(self, event: TokenUsageUpdated) -> None:
-        """Record a usage report."""
+    def note_agent_usage(self, event: TokenUsageUpdated) -> None:
+        """Record a usage report of a sub-agent."""
         ...
 
 
@@ -203,7 +203,7 @@ class ServerHandle:
     def _count(self, event: TokenUsageUpdated) -> None:
         evaluation = self.evaluations.get(event.thread_id)
         if evaluation is not None:
-            evaluation.note_usage(event)
+            evaluation.note_agent_usage(event)
 
     # -- connection
 
