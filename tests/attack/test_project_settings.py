@@ -14,7 +14,7 @@ import pytest
 from tests.harness.stalls import stalled
 from tests.harness.threads import Stage
 from tests.server.serving import configuration
-from treadle.config import configuration as layers
+from treadle.config import layer_files
 from treadle.config.configuration import MAX_PROJECT_BYTES, MAX_PROJECT_FILE_BYTES, Configuration
 from treadle.config.file import MAX_KEY_PARTS, ConfigError, read_toml
 from treadle.protocol.base import JsonValue
@@ -135,7 +135,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         files.append(path)
         return read_toml(path, *args)
 
-    monkeypatch.setattr(layers, "read_toml", recorded)
+    monkeypatch.setattr(layer_files, "read_toml", recorded)
     return files
 
 
@@ -181,7 +181,7 @@ async def test_other_clients_are_served_while_settings_of_a_project_are_parsed(
     if method == "command/exec":
         params |= {"command": ["true"], "sandboxPolicy": {"type": "dangerFullAccess"}}
     async with asyncio.TaskGroup() as tasks:
-        with stalled(layers, "read_toml") as stall:
+        with stalled(layer_files, "read_toml") as stall:
             request = tasks.create_task(client.request(method, params))
             await stall.reached()
             await other.start(cwd=str(stage.workspace))

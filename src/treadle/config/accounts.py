@@ -7,7 +7,7 @@ from typing import Final
 
 from treadle.accounts.settings import AccountSettings, LoginMethod
 from treadle.config.file import ConfigError
-from treadle.config.requirements import read_requirements
+from treadle.config.managed.requirements import read_requirements
 from treadle.config.settings import ConfigValues
 from treadle.protocol.base import JsonValue
 from treadle.protocol.requirements import ConfigRequirements

@@ -14,24 +14,23 @@ from treadle.accounts.credentials import CredentialStore
 from treadle.accounts.settings import AccountSettings
 from treadle.config.accounts import account_settings
 from treadle.config.effective import EffectiveConfig, default_policies
-from treadle.config.file import MAX_CONFIG_BYTES, ConfigError, Overrides, nest, read_toml
-from treadle.config.layers import Layer, Merged, absolute_paths, merge
-from treadle.config.planted import Planted
-from treadle.config.project import Project
-from treadle.config.providers import choose_model, choose_provider, read_providers
-from treadle.config.requirements import (
+from treadle.config.file import ConfigError, Overrides, nest
+from treadle.config.layer_files import MAX_CACHED, LayerFiles, stamp_of
+from treadle.config.layers import Layer, absolute_paths, check_merged, merge
+from treadle.config.managed.requirements import (
     keep_to,
     read_requirements,
     refuse_disallowed,
     required_by,
 )
-from treadle.config.settings import ConfigValues, Table, check
+from treadle.config.planted import Planted
+from treadle.config.project import Project
+from treadle.config.providers import choose_model, choose_provider, read_providers
+from treadle.config.settings import ConfigValues, Table
 from treadle.config.warnings import defaults_used, keys_refused, keys_unknown, value_replaced
 from treadle.protocol.base import JsonValue
 from treadle.protocol.config import (
-    LegacyManagedConfigTomlFromFileConfigLayerSource,
     SessionFlagsConfigLayerSource,
-    SystemConfigLayerSource,
     UserConfigLayerSource,
 )
 from treadle.protocol.error import ConfigWarningNotification
@@ -43,13 +42,11 @@ if TYPE_CHECKING:
     from treadle.sandbox.opened_roots import OpenedRoots
 
 SYSTEM_FOLDER: Final = Path("/etc/codex")
-MAX_CACHED: Final = 64
 MAX_PROJECT_FILE_BYTES: Final = 256 * 1024
 """Maximum size of one configuration file of a project."""
 MAX_PROJECT_BYTES: Final = 1024 * 1024
 """Maximum size of all configuration files of a project that apply to one folder."""
 
-Stamp: TypeAlias = tuple[int, int, int, int] | None
 Warnings: TypeAlias = list[ConfigWarningNotification]
 
 
@@ -79,8 +76,8 @@ class Configuration:
         self.credentials = credentials or CredentialStore(home, environ, self.account_settings)
         flags = absolute_paths(nest(overrides.values), Path(working_folder()))
         self._flags = [Layer(SessionFlagsConfigLayerSource(), flags)] if flags else []
+        self._files = LayerFiles(system, home, self._flags)
         self._switched: dict[str, bool] = {}
-        self._tables: dict[Path, tuple[Stamp, Table | ConfigError]] = {}
         self._cache: dict[object, EffectiveConfig] = {}
         self._accounts: tuple[object, AccountSettings] = (None, AccountSettings())
 
@@ -104,10 +101,10 @@ class Configuration:
             raise ConfigError(message, key="cwd")
         # Not resolved: a project is trusted, and shown to clients, by the name the user typed.
         folder = None if cwd is None else Path(os.path.normpath(absolute(cwd)))
-        base = [*self._base()]
         overrides = self._request_layers(request)
-        managed = self._managed()
-        outer = _check(merge([*base, *self._flags, *overrides, *managed]))
+        stamps, base, managed, outer = self._files.outer()
+        if overrides:
+            outer = check_merged(merge([*base, *self._flags, *overrides, *managed]))
         warnings: Warnings = []
         project = (
             None if folder is None else Project(folder, outer, Planted(lambda: self.opened_roots))
@@ -118,10 +115,9 @@ class Configuration:
         layers = [*base, *inner, *self._profile(outer), *self._flags, *overrides, *managed]
         if overrides:
             return self._build(layers, project, warnings)
-        ignored = tuple(layer.disabled_reason for layer in inner)
         root = project and project.root
-        state = (self._stamps(layers), ignored, shows_ignored, self._circumstances())
-        key = (folder, root, *state)
+        own = tuple(map(_state_of, inner))
+        key = (folder, root, stamps, own, shows_ignored, self._circumstances())
         cached = self._cache.get(key)
         if cached is None:
             cached = self._build(layers, project, warnings)
@@ -153,8 +149,7 @@ class Configuration:
     def trusted_folders(self) -> Sequence[str]:
         """The folders that the user trusts by name; empty if the configuration is invalid."""
         try:
-            layers = [*self._base(), *self._flags, *self._managed()]
-            projects = _check(merge(layers)).projects or {}
+            projects = self._files.outer().settings.projects or {}
         except ConfigError:
             return ()
         return [path for path, about in projects.items() if about.trust_level == "trusted"]
@@ -164,13 +159,12 @@ class Configuration:
 
         While a file is invalid, the last valid settings count.
         """
-        rules = self.system / "requirements.toml"
-        files = (rules, self.system / "config.toml", self.user_file)
-        stamps = tuple(map(_stamp, files))
+        files = self._files
+        stamps = files.stamps()
         if stamps != self._accounts[0]:
             try:
-                values = _check(merge([*self._base(), *self._flags]))
-                settings = account_settings(values, self._read(rules))
+                values = check_merged(merge([*files.base(), *self._flags]))
+                settings = account_settings(values, files.read(files.requirements))
             except ConfigError:
                 settings = self._accounts[1]
             self._accounts = (stamps, settings)
@@ -186,9 +180,9 @@ class Configuration:
         Raises:
             ConfigError: the file cannot be read, or a requirement is invalid.
         """
-        table = self._read(self.system / "requirements.toml")
+        table = self._files.read(self._files.requirements)
         self.managed_rules()
-        return read_requirements({**required_by(self._read(self._managed_file)), **table})
+        return read_requirements({**required_by(self._files.read(self._files.managed)), **table})
 
     def managed_rules(self) -> RuleFile | None:
         """Return the administrator's rules for commands, if there are any.
@@ -196,11 +190,11 @@ class Configuration:
         Raises:
             ConfigError: the file cannot be read, or a rule is invalid.
         """
-        path = self.system / "requirements.toml"
-        table = self._read(path)
+        path = self._files.requirements
+        table = self._files.read(path)
         if "rules" not in table:
             return None
-        from treadle.config.managed_rules import read_managed_rules
+        from treadle.config.managed.rules import read_managed_rules
 
         return read_managed_rules(table, str(path))
 
@@ -220,34 +214,15 @@ class Configuration:
         Raises:
             ConfigError: a file cannot be read, or a value does not fit.
         """
-        base = [self._system_layer(), self.user_layer(table)]
-        above = [*self._flags, *self._managed()]
-        outer = _check(merge([*base, *above]))
+        base = [self._files.system_layer(), self.user_layer(table)]
+        above = [*self._flags, *self._files.managed_layers()]
+        outer = check_merged(merge([*base, *above]))
         return [*base, *self._profile(outer), *above]
 
     def forget(self) -> None:
         """Drop cached files: two changes within one timestamp look like one."""
-        self._tables.clear()
+        self._files.forget()
         self._cache.clear()
-
-    def _system_layer(self) -> Layer:
-        path = self.system / "config.toml"
-        return Layer(SystemConfigLayerSource(file=str(path)), self._read(path))
-
-    @property
-    def _managed_file(self) -> Path:
-        return self.system / "managed_config.toml"
-
-    def _managed(self) -> list[Layer]:
-        """Return the administrator's layer above all others, if there is one."""
-        path = self._managed_file
-        table = self._read(path)
-        source = LegacyManagedConfigTomlFromFileConfigLayerSource(file=str(path))
-        return [Layer(source, table)] if table else []
-
-    def _base(self) -> Sequence[Layer]:
-        source = UserConfigLayerSource(file=str(self.user_file))
-        return self._system_layer(), Layer(source, self._read(self.user_file))
 
     def _request_layers(self, request: Mapping[str, JsonValue] | None) -> list[Layer]:
         values = {key: value for key, value in (request or {}).items() if value is not None}
@@ -264,12 +239,12 @@ class Configuration:
 
         def read(path: Path) -> Table:
             nonlocal room
-            stamp = _stamp(path)
+            stamp = stamp_of(path)
             room -= 0 if stamp is None else stamp[2]
             if room < 0:
                 limit = f"at most {MAX_PROJECT_BYTES} bytes in the files of one project"
                 raise ConfigError(f"failed to load {path}: expected {limit}", file=path)
-            return self._read(path, MAX_PROJECT_FILE_BYTES)
+            return self._files.read(path, MAX_PROJECT_FILE_BYTES)
 
         for layer, refused in project.layers(self.home, read, reads_ignored=shows_ignored):
             layers.append(layer)
@@ -295,7 +270,7 @@ class Configuration:
         defaults = default_policies(trust)
         requirements = self.requirements()
         replaced = keep_to(requirements, merged.table, defaults)
-        settings = _check(merged)
+        settings = check_merged(merged)
         providers = read_providers(settings, self.environ)
         provider = choose_provider(settings, providers, self.credentials)
         values = {name: getattr(settings, name) for name in settings.__struct_fields__}
@@ -317,34 +292,6 @@ class Configuration:
             requirements=requirements,
         )
 
-    def _read(self, path: Path, limit: int = MAX_CONFIG_BYTES) -> Table:
-        """Return the content of a file; it is parsed once until it changes, also if it is invalid.
-
-        Raises:
-            ConfigError: the file cannot be read, or is not TOML.
-        """
-        stamp = _stamp(path)
-        cached = self._tables.get(path)
-        if cached is None or cached[0] != stamp:
-            table = {} if stamp is None else _parse(path, limit)
-            if len(self._tables) >= MAX_CACHED:
-                self._tables.clear()
-            cached = self._tables[path] = (stamp, table)
-        found = cached[1]
-        if isinstance(found, ConfigError):
-            raise ConfigError(str(found), key=found.key, file=found.file)
-        return found
-
-    def _stamps(self, layers: Sequence[Layer]) -> tuple[object, ...]:
-        """Return a key that changes whenever one of the files changes."""
-        folders = [layer.folder for layer in layers if layer.folder is not None]
-        files = [
-            self.system / "requirements.toml",
-            self._managed_file,
-            *(each / "config.toml" for each in folders),
-        ]
-        return tuple((file, _stamp(file)) for file in files)
-
     def _circumstances(self) -> tuple[object, ...]:
         """Return the other inputs of the provider choice and the features."""
         has_key = self.credentials.auth_mode is not None
@@ -352,30 +299,7 @@ class Configuration:
         return has_key, has_other, tuple(sorted(self._switched.items()))
 
 
-def _parse(path: Path, limit: int) -> Table | ConfigError:
-    try:
-        return absolute_paths(read_toml(path, limit), path.parent)
-    except ConfigError as error:
-        if isinstance(error.__cause__, OSError):
-            raise  # the next attempt may succeed, although the file has not changed
-        return ConfigError(str(error), file=error.file)
-
-
-def _stamp(path: Path) -> Stamp:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ctime_ns, status.st_mtime_ns, status.st_size, status.st_ino
-
-
-def _check(merged: Merged) -> ConfigValues:
-    try:
-        return check(merged.table)
-    except ConfigError as error:
-        # The key of a list element looks like `notify[0]`.
-        key = (error.key or "").split("[")[0]
-        layer = merged.origin(key)
-        where = "" if layer is None else f" in {layer.label}"
-        message = f"{error}{where}"
-        raise ConfigError(message, key=error.key) from error
+def _state_of(layer: Layer) -> tuple[object, ...]:
+    """Return what decides about a project's layer: its file, and why it is ignored."""
+    file = f"{layer.folder}/config.toml"
+    return file, stamp_of(file), layer.disabled_reason

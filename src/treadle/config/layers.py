@@ -12,7 +12,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from treadle.config.settings import Table
+from treadle.config.file import ConfigError
+from treadle.config.settings import ConfigValues, Table, check
 from treadle.protocol.base import JsonValue
 from treadle.protocol.config import (
     ConfigLayer,
@@ -70,7 +71,7 @@ class Layer:
             case _:
                 return "session-flags"
 
-    @property
+    @cached_property
     def folder(self) -> Path | None:
         """The folder of the layer's `config.toml`; `None` for other kinds of layer."""
         match self.source:
@@ -175,3 +176,20 @@ def _absolute(path: JsonValue, folder: Path) -> JsonValue:
         return str(folder / Path(path).expanduser())
     except RuntimeError:
         return str(folder / path)  # `~name` of an unknown user
+
+
+def check_merged(merged: Merged) -> ConfigValues:
+    """Return the settings of a merge.
+
+    Raises:
+        ConfigError: a value does not fit; the message names its layer.
+    """
+    try:
+        return check(merged.table)
+    except ConfigError as error:
+        # The key of a list element looks like `notify[0]`.
+        key = (error.key or "").split("[")[0]
+        layer = merged.origin(key)
+        where = "" if layer is None else f" in {layer.label}"
+        message = f"{error}{where}"
+        raise ConfigError(message, key=error.key) from error

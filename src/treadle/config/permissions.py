@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from treadle.config.file import ConfigError
-from treadle.config.requirements import refuse_disallowed
+from treadle.config.managed.requirements import refuse_disallowed
 from treadle.config.settings import Table
 from treadle.engine.settings import Profile
 from treadle.protocol.base import JsonValue

@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from treadle.config.file import ConfigError
 from treadle.config.layers import Layer
-from treadle.config.requirements import Replaced
+from treadle.config.managed.requirements import Replaced
 from treadle.config.settings import unknown_keys
 from treadle.protocol.error import ConfigWarningNotification
 

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from treadle.config.configuration import Configuration
 from treadle.config.effective import EffectiveConfig
 from treadle.config.file import ConfigError
+from treadle.config.managed.requirements import refuse_disallowed
 from treadle.config.permissions import mode_of
-from treadle.config.requirements import refuse_disallowed
 from treadle.engine.errors import InvalidInput
 from treadle.engine.settings import AgentLimits, Profile, RunSettings
 from treadle.engine.stored.permissions import restore_permissions

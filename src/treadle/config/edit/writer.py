@@ -22,8 +22,8 @@ from treadle.config.file import (
     fault_of_keys,
 )
 from treadle.config.layers import Layer, merge
+from treadle.config.managed.requirements import pinned_features
 from treadle.config.providers import read_providers
-from treadle.config.requirements import pinned_features
 from treadle.config.settings import ConfigValues, Table, check
 from treadle.engine.features import canonical, is_on
 from treadle.engine.mcp.config import BadServer, read_server

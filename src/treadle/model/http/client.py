@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode, urlsplit
@@ -88,6 +88,7 @@ class ProviderEndpoint:
         self._lingering: set[ResponseBody] = set()
         # Secrets of the last requests, which no error may repeat.
         self._secrets = Secrets(secrets_of_url(config.base_url or ""))
+        self._proxy_secrets: Sequence[str] | None = None
 
     async def events(
         self, path: str, body: JsonValue, headers: Mapping[str, str], reading: StreamReading
@@ -329,8 +330,6 @@ class ProviderEndpoint:
         return self._headers({}, await self._login())
 
     def _headers(self, headers: Mapping[str, str], login: Bearer | None) -> dict[str, str]:
-        from treadle.support.http.proxies import secrets_of_proxies
-
         config = self.config
         # A compressed stream would be delayed in the compressor.
         all_headers = {"user-agent": "treadle", "accept-encoding": "identity", **headers}
@@ -341,8 +340,15 @@ class ProviderEndpoint:
                 given[name] = self._environ[variable]
         self._secrets.add(secrets_of_headers({**given, **authorization}))
         self._secrets.add(secrets_of_parameters(config.query_params.items()))
-        self._secrets.add(secrets_of_proxies())
+        self._secrets.add(self._secrets_of_proxies())
         return all_headers | authorization | {name.lower(): given[name] for name in given}
+
+    def _secrets_of_proxies(self) -> Sequence[str]:
+        if self._proxy_secrets is None:
+            from treadle.support.http.proxies import secrets_of_proxies
+
+            self._proxy_secrets = tuple(secrets_of_proxies())
+        return self._proxy_secrets
 
     def _authorization(self, login: Bearer | None) -> dict[str, str]:
         config = self.config

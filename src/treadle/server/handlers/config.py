@@ -7,7 +7,7 @@ from typing import Final
 from treadle.config.configuration import Configuration
 from treadle.config.effective import EffectiveConfig
 from treadle.config.file import ConfigError
-from treadle.config.requirements import pinned_features
+from treadle.config.managed.requirements import pinned_features
 from treadle.connection.context import Context
 from treadle.connection.router import Router
 from treadle.engine.features import SWITCHABLE, list_features

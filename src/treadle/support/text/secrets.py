@@ -64,11 +64,13 @@ class Secrets:
         """Store secrets; beyond the limit, the oldest are dropped."""
         for value in values:
             if len(value) >= _MIN_CHARS:
+                # Every request adds its secrets; the forms of known ones stay.
+                if value not in self._values:
+                    self._forms = None
                 self._values.pop(value, None)
                 self._values[value] = None
         while len(self._values) > _MAX_SECRETS:
             del self._values[next(iter(self._values))]
-        self._forms = None
 
     def redact(self, text: str, *, limit: int | None = MAX_TEXT, is_cut: bool = False) -> str:
         """Replace each secret in a text, in any case and in the usual encodings.
