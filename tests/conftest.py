@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import re
 import signal
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,6 +24,7 @@ pytest.register_assert_rewrite("tests.harness.scenarios")
 # them would take half of that time, and as much again during the tests.
 gc.disable()
 
+_FOLDERS = count()
 
 # Shells start background jobs with SIGINT ignored, and processes inherit that. With a handler here,
 # the programs that tests start have the default disposition.
@@ -82,6 +85,15 @@ def short_folder() -> Iterator[Path]:
     """A folder with a name short enough for the path of a socket."""
     with TemporaryDirectory(prefix="treadle-") as folder:
         yield Path(folder)
+
+
+@pytest.fixture
+def tmp_path(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """A fresh folder; pytest's own fixture lists all earlier ones and moves a link each time."""
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    folder = tmp_path_factory.getbasetemp() / f"{name}_{next(_FOLDERS)}"
+    folder.mkdir(0o700)
+    return folder
 
 
 @pytest.fixture
