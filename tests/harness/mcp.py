@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from tests.harness.model_server import (
@@ -56,17 +60,38 @@ def _toml(value: JsonValue) -> str:
 @asynccontextmanager
 async def http_server(kind: str = "http", port: int = 0) -> AsyncIterator[str]:
     """The SDK's server at its own address, until the block ends; yields the address."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, *OFFICIAL, kind, str(port), cwd=ROOT, stdout=asyncio.subprocess.PIPE
-    )
-    assert process.stdout is not None
+    pid, url = await asyncio.to_thread(_forks().start, kind, port)
     try:
-        async with asyncio.timeout(SECONDS):
-            yield (await process.stdout.readline()).decode().strip()
+        yield url
     finally:
         with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
+            os.kill(pid, signal.SIGKILL)
+        await gone(pid)
+
+
+class _Forks:
+    """The process that starts the SDK's servers as its children; it ends with this one."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, *OFFICIAL, "forks"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        atexit.register(self._process.communicate)
+
+    def start(self, kind: str, port: int) -> tuple[int, str]:
+        """Start a server; return its process and its address."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(kind, port, file=self._process.stdin, flush=True)
+        pid, url = self._process.stdout.readline().split()
+        return int(pid), url
+
+
+_forks = cache(_Forks)
 
 
 async def settled(client: Client, *names: str) -> dict[str, JsonValue]:

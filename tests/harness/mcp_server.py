@@ -1,7 +1,8 @@
 """A real MCP server in its own process, built with the official SDK.
 
-`python -m tests.harness.mcp_server stdio | http [PORT] | oauth [PORT]`; over HTTP it writes its
-address to stdout. `MCP_LATE` is its start delay in seconds.
+`python -m tests.harness.mcp_server stdio | forks`. With `forks`, a line `http PORT` or `oauth PORT`
+on stdin starts a server over HTTP in a child, and the answer is a line with its process and its
+address: importing the SDK takes longer than most tests. `MCP_LATE` is the start delay in seconds.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import signal
 import socket
 import sys
 import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 import uvicorn
 from mcp.server.auth.provider import (
@@ -285,15 +289,31 @@ def main() -> None:
     """Serve as the command line says."""
     warnings.simplefilter("ignore")
     time.sleep(float(os.environ.get("MCP_LATE", "0")))
-    kind, port = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    if kind == "stdio":
+    if sys.argv[1] == "stdio":
         build().run("stdio")
         return
-    with socket.create_server(("127.0.0.1", port)) as listener:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        app = build(url if kind == "oauth" else None).streamable_http_app()
-        print(f"{url}/mcp", flush=True)  # noqa: T201 - the address, for the parent to read
-        uvicorn.Server(uvicorn.Config(app, log_level="critical")).run(sockets=[listener])
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the children
+    children = []
+    for line in sys.stdin:
+        kind, port = line.split()
+        with socket.create_server(("127.0.0.1", int(port))) as listener:
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            child = os.fork()
+            if child == 0:
+                _serve(listener, build(url if kind == "oauth" else None))
+        children.append(child)
+        print(child, f"{url}/mcp", flush=True)  # noqa: T201 - for the parent to read
+    for child in children:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+
+
+def _serve(listener: socket.socket, server: MCPServer) -> NoReturn:
+    """Serve in a child until it is killed."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    config = uvicorn.Config(server.streamable_http_app(), log_level="critical")
+    uvicorn.Server(config).run(sockets=[listener])
+    os._exit(0)
 
 
 if __name__ == "__main__":
