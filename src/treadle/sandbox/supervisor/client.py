@@ -24,7 +24,7 @@ from treadle.support.code_guard import CodeChanged, read_code
 from treadle.support.files.descriptors import inherited_limit
 
 _SCRIPT: Final = Path(__file__).with_name("program.py")
-_BESIDE: Final = ("command_cgroup.py", "enforcement.py", "resource_use.py")
+_BESIDE: Final = ("command_cgroup.py", "ending.py", "enforcement.py", "resource_use.py")
 # The maximum number of descriptors per message, on both sides.
 MOST_AT_ONCE: Final = 250
 _MORE_FOLLOW: Final = b"+"

@@ -92,15 +92,28 @@ def main() -> None:
             guard = os.fork()
             if guard == 0:
                 server.close()
-                try:
-                    _Guard(fds, cgroup).run()
-                finally:
-                    os._exit(0)
+                _guard(fds, cgroup)
             watch.add(guard, data)
         except OSError as error:
             # Out of processes: one command cannot start, the supervisor continues.
             os.write(fds[0], f"failed {error.errno} fork\n".encode())
         _close_all(fds)
+
+
+def _guard(fds: list[int], cgroup: str | None) -> NoReturn:
+    """Run a command in this process and exit; a fault is reported, because it ends the command."""
+    line = fds[0]
+    try:
+        line = os.dup(line)
+        _Guard(fds, cgroup).run()
+    except Exception as error:  # noqa: BLE001 - nothing above handles it
+        sys.excepthook(type(error), error, error.__traceback__)
+        number = error.errno if isinstance(error, OSError) and error.errno else errno.EIO
+        with contextlib.suppress(OSError):
+            # The server ignores it for a command that has started.
+            os.write(line, f"failed {number} fork\n".encode())
+    finally:
+        os._exit(0)
 
 
 def _close_all(fds: list[int]) -> None:
