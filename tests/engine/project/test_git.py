@@ -109,3 +109,24 @@ def test_a_configuration_of_any_kind_is_read_in_time(
     (tmp_path / ".git" / "config").write_text(config)
 
     assert read_git_info(str(tmp_path)) == GitInfo(branch="main", origin_url=url)
+
+
+@pytest.mark.parametrize(
+    ("url", "origin"),
+    [
+        ("https://user:pass@example.com:8443/a/b.git", "https://example.com:8443/a/b.git"),
+        ("https://token@example.com/a@b.git", "https://example.com/a@b.git"),
+        ("HTTP://a:b@c@example.com", "HTTP://example.com"),
+        ("ssh://git:secret@example.com/a", "ssh://git@example.com/a"),
+        ("ssh://git@example.com/a", "ssh://git@example.com/a"),
+        ("git@example.com:a/b.git", "git@example.com:a/b.git"),
+        ("https://example.com/a?b=@c", "https://example.com/a?b=@c"),
+        ("/folder/with@sign", "/folder/with@sign"),
+    ],
+)
+def test_the_origin_has_no_password(repository: Path, url: str, origin: str) -> None:
+    """Ours: the origin is stored with each thread. The reference stores passwords too."""
+    git(repository, "remote", "add", "origin", url)
+    info = read_git_info(str(repository))
+    assert info is not None
+    assert info.origin_url == origin

@@ -56,8 +56,22 @@ def _origin(config: str) -> str | None:
         elif is_origin:
             name, _, value = line.partition("=")
             if name.strip() == "url" and (url := value.strip()):
-                return url
+                return _without_login(url)
     return None
+
+
+def _without_login(url: str) -> str:
+    """Remove what grants access: the origin is stored with threads and sent to clients.
+
+    The user name remains only where it is part of the address, as in `ssh://git@host/path`.
+    """
+    scheme, separator, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    login, at, host = authority.rpartition("@")
+    if not at:
+        return url
+    user = "" if scheme.lower() in ("http", "https") else login.partition(":")[0]
+    return f"{scheme}{separator}{user}{at if user else ''}{host}{slash}{path}"
 
 
 def _git_folder(cwd: str) -> str:
