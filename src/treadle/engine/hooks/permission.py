@@ -52,7 +52,7 @@ def _seen(call_id: str, use: RequestedUse) -> HookedCall:
         case EditUse(patch=patch):
             return HookedCall(call_id, PATCH, {"command": patch}, EDITS)
         case _:
-            return HookedCall(call_id, use.name, use.input)
+            return HookedCall(call_id, use.name, use.input, use.aliases)
 
 
 def _action(seen: HookedCall) -> str:

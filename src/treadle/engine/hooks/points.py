@@ -17,6 +17,7 @@ from treadle.engine.hooks.running import HookResult
 from treadle.engine.hooks.spill import for_model
 from treadle.engine.hooks.thread_hooks import ThreadHooks
 from treadle.engine.hooks.tool_calls import (
+    CannotRead,
     CannotRewrite,
     HookedCall,
     hooked,
@@ -156,9 +157,17 @@ async def run_tool(
     turn: ActiveTurn,
     call: ToolCall,
     run: Callable[[ToolCall], Awaitable[Output]],
+    *,
+    names: Sequence[str] = (),
 ) -> Output:
-    """Run a call between its hooks, which can prevent it, change its input or hide its output."""
-    seen = hooked(call)
+    """Run a call between its hooks, which can prevent it, change its input or hide its output.
+
+    `names` are other names of the tool, by which a matcher may name it too.
+    """
+    try:
+        seen = hooked(call, names)
+    except CannotRead as error:
+        return str(error)
     try:
         call, seen = await _before(hooks, context, turn, call, seen)
         output = await run(call)
@@ -199,7 +208,7 @@ async def _before(
         changed = rewritten(call, last.verdict.updated_input)
     except CannotRewrite as error:
         raise _Refused(f"the hook failed: {error}") from error
-    return changed, hooked(changed)
+    return changed, hooked(changed, seen.aliases)
 
 
 def _ask(hooks: ThreadHooks, call: ToolCall, verdict: HookVerdict) -> None:

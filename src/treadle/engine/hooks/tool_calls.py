@@ -49,21 +49,32 @@ class CannotRewrite(Exception):
     """The input of a hook does not fit the tool."""
 
 
-def hooked(call: ToolCall) -> HookedCall:
-    """Describe a call; one whose arguments cannot be read has them as text."""
-    if call.name == PATCH:
+class CannotRead(Exception):
+    """The arguments of a call cannot be read, so hooks cannot decide about them."""
+
+
+def hooked(call: ToolCall, names: Sequence[str] = ()) -> HookedCall:
+    """Describe a call; `names` are other names of its tool. Free text has no arguments.
+
+    Raises:
+        CannotRead: the arguments cannot be read; a tool might understand them all the same.
+    """
+    # A server or a client can give a tool any name inside a namespace.
+    own_name = call.name if call.namespace is None else None
+    if own_name == PATCH:
         text = call.input if call.is_custom else _arguments(call).get("input", call.input)
         return HookedCall(call.id, PATCH, {"command": text}, EDITS)
-    arguments = _arguments(call)
-    if call.namespace is None and call.name in _SCRIPTS:
-        return _script(call, arguments.get(_SCRIPTS[call.name]))
-    if call.namespace is None and call.name == "shell":
-        command = arguments.get("command")
+    if own_name in _SCRIPTS:
+        return _script(call, _arguments(call).get(_SCRIPTS[own_name]))
+    if own_name == "shell":
+        command = _arguments(call).get("command")
         words = command if isinstance(command, list) else []
         return _script(call, shlex.join(map(str, words)))
-    aliases = ("Agent",) if call.name == "spawn_agent" else ()
-    readable = arguments or call.input in ("", "{}")
-    return HookedCall(call.id, call.flat_name, arguments if readable else call.input, aliases)
+    aliases = ("Agent",) if own_name == "spawn_agent" else tuple(names)
+    arguments: JsonValue = call.input
+    if not call.is_custom:
+        arguments = _arguments(call) or (call.input if call.input not in ("", "{}") else {})
+    return HookedCall(call.id, call.flat_name, arguments, aliases)
 
 
 def _script(call: ToolCall, script: JsonValue) -> HookedCall:
@@ -74,10 +85,11 @@ def _script(call: ToolCall, script: JsonValue) -> HookedCall:
 
 
 def _arguments(call: ToolCall) -> dict[str, JsonValue]:
+    # As strict as the tools, which skip what they do not know, such as a number of many digits.
     try:
-        found = json.loads(call.input or "{}")
-    except (ValueError, RecursionError):
-        return {}
+        found = msgspec.json.decode(call.input or "{}")
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise CannotRead(f"failed to parse function arguments: {error}") from error
     return found if isinstance(found, dict) else {}
 
 
@@ -89,18 +101,18 @@ def rewritten(call: ToolCall, updated: JsonValue) -> ToolCall:
     """
     if not isinstance(updated, dict):
         raise CannotRewrite("updatedInput must be an object")
-    if call.name == PATCH:
+    if call.namespace is None and call.name == PATCH:
         text = _command(updated)
         return replace(call, input=text if call.is_custom else _encoded({"input": text}))
-    arguments = _arguments(call)
     if call.namespace is None and call.name in _SCRIPTS:
-        return replace(call, input=_encoded({**arguments, _SCRIPTS[call.name]: _command(updated)}))
+        changed = {**_arguments(call), _SCRIPTS[call.name]: _command(updated)}
+        return replace(call, input=_encoded(changed))
     if call.namespace is None and call.name == "shell":
         try:
             words = shlex.split(_command(updated))
         except ValueError as error:
             raise CannotRewrite(f"updatedInput.command cannot be split: {error}") from error
-        return replace(call, input=_encoded({**arguments, "command": words}))
+        return replace(call, input=_encoded({**_arguments(call), "command": words}))
     return replace(call, input=_encoded(updated))
 
 

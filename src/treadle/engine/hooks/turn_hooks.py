@@ -70,13 +70,15 @@ class TurnHooks:
         from treadle.engine.tools.registry import unsupported
 
         # One that arrives later than this must not run without its hooks.
-        if await tools.resolve(call) is None:
+        tool = await tools.resolve(call)
+        if tool is None:
             return unsupported(call)
 
         def run(changed: ToolCall) -> Awaitable[Output]:
             return tools.attempt(changed, turn)
 
-        return await run_tool(self._hooks, self._context, turn, call, run)
+        names: tuple[str, ...] = getattr(tool, "plain_names", ())
+        return await run_tool(self._hooks, self._context, turn, call, run, names=names)
 
     async def check_search(self, item: ModelItem) -> None:
         """Show hooks a search that the provider has run.

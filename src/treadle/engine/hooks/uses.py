@@ -27,6 +27,8 @@ class ToolUseRequest(Struct, frozen=True):
 
     name: str
     input: JsonValue
+    # Other names of the tool.
+    aliases: tuple[str, ...] = ()
 
 
 RequestedUse: TypeAlias = CommandUse | EditUse | ToolUseRequest

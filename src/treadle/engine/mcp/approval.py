@@ -11,6 +11,7 @@ from treadle.engine.events.server_requests import ServerRequestRefused
 from treadle.engine.hooks.uses import ToolUseRequest
 from treadle.engine.mcp.config import ApprovalMode
 from treadle.engine.mcp.elicitation import APPROVAL_KIND
+from treadle.engine.mcp.names import plain_names
 from treadle.engine.mcp.server import McpServer, Raw
 from treadle.engine.settings import RunSettings
 from treadle.protocol.approval import McpToolCallGuardianApprovalReviewAction
@@ -125,7 +126,8 @@ async def approve(servers: McpServers, approvals: Approvals, use: ToolUse) -> No
     if judgement.verdict == "allow" or is_known:
         return
     try:
-        requested = ToolUseRequest(use.model_name, use.arguments)
+        names = plain_names(use.server.name, use.name)
+        requested = ToolUseRequest(use.model_name, use.arguments, names)
         if await approvals.permitted(use.turn, use.call_id, requested):
             return
     except Denied as refusal:

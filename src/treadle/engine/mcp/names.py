@@ -27,6 +27,11 @@ def model_names(tools: Iterable[tuple[str, str]]) -> dict[str, tuple[str, str]]:
     }
 
 
+def plain_names(server: str, tool: str) -> tuple[str, ...]:
+    """The names by which a user knows a tool, whatever other tools the servers have."""
+    return tuple(dict.fromkeys((_plain(server, tool), f"mcp__{server}__{tool}")))
+
+
 def is_of(name: str, server: str) -> bool:
     """Whether a name may belong to a tool of this server, whose tools are not known yet."""
     return name.startswith(_plain(server, "")[: MAX_NAME - _HASH_LENGTH - 1])

@@ -11,6 +11,7 @@ import msgspec
 
 from treadle.engine.mcp.approval import McpRefused, ToolUse, approve
 from treadle.engine.mcp.content import failure_of, output_of, result_of
+from treadle.engine.mcp.names import plain_names
 from treadle.engine.mcp.server import McpError, McpServer, Raw, ResourceKind
 from treadle.engine.mcp.servers import McpServers
 from treadle.engine.terminals.output_deltas import OutputBudget
@@ -67,6 +68,11 @@ class McpTool:
     def is_exclusive(self) -> bool:
         """Whether its calls must not run in parallel with others: unless known to be safe."""
         return not (self._server.config.supports_parallel_tool_calls or self._hint is True)
+
+    @property
+    def plain_names(self) -> tuple[str, ...]:
+        """The names by which hooks know it: that for the model may be shortened or have a hash."""
+        return plain_names(self._server.name, str(self._tool["name"]))
 
     @property
     def _hint(self) -> bool | None:

@@ -256,7 +256,8 @@ def read_call(item: ModelItem) -> ToolCall | None:
         name=str(item.get("name")),
         input=text,
         is_custom=item["type"] == "custom_tool_call",
-        namespace=namespace if isinstance(namespace, str) else None,
+        # An empty one is none: it must not set the call apart from others of the same tool.
+        namespace=namespace if isinstance(namespace, str) and namespace else None,
     )
 
 
