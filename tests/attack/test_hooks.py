@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -81,3 +82,126 @@ async def test_a_server_cannot_change_the_name_by_which_hooks_know_its_tool(
     await client.run(thread_id)
 
     assert "blocked by PreToolUse hook: no" in str(stage.model.requests[-1].outputs())
+
+
+# -- files of the workspace that hooks must not run
+
+TRAP = "#!/bin/sh\ntouch {}/trapped\n"
+
+
+def set_trap(stage: Stage, path: Path) -> Path:
+    """Write a script that leaves a file in the home, where no command can."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(TRAP.format(stage.home), "utf-8")
+    path.chmod(0o755)
+    return path
+
+
+NAMED = [
+    "./check.sh||true",
+    "./check.sh>/dev/null",
+    "true&&./check.sh",
+    "true;./check.sh;true",
+    "true|./check.sh",
+    "{ ./check.sh;}",
+    "sh<check.sh",
+    "sh ./check.sh>&2",
+    "2>/dev/null ./check.sh",
+    "bash -c 'sh check.sh'",
+    'bash -O extglob -c "sh check.sh"',
+    'echo "$(./check.sh)"',
+    "`echo ./check.sh`",
+    "eval 'sh check.sh'",
+    "FOO=./check.sh; $FOO",
+    "sh ${X:-./check.sh}",
+    "sh {check.sh,}",
+    "sh \\\n./check.sh",
+    "sh `pwd`/check.sh",
+    "sh $(pwd)/check.sh",
+    'sh "${PWD:-x}/check.sh"',
+    "sh ~+/check.sh",
+    "sh /proc/self/cwd/check.sh",
+    "sh $'./check.sh'",
+    "cd ..; sh workspace/check.sh",
+    "cd sub; sh ../check.sh",
+    "x=a#b; sh ./check.sh",
+    f"echo {'a ' * 70}; sh ./check.sh",
+    "python3 -c 'import os; os.system(\"./check.sh\")'",
+    "echo it's # fine\n./check.sh",
+]
+
+
+@pytest.mark.parametrize("command", NAMED)
+async def test_a_file_that_commands_can_write_is_found_however_a_hook_names_it(
+    stage: Stage, client: Client, hooks: Hooks, command: str
+) -> None:
+    """Operators, quotes and variables of the shell surround the name."""
+    set_trap(stage, stage.workspace / "check.sh")
+    (stage.workspace / "sub").mkdir()
+    await hooks.install(Stop=command)
+    thread_id = await client.start(cwd=str(stage.workspace), sandbox="workspace-write")
+    messages = await client.run(thread_id)
+
+    assert not (stage.home / "trapped").exists()
+    assert "can be changed by sandboxed commands" in str(outcomes(messages))
+
+
+@pytest.mark.parametrize(
+    "command", ["test -e later.sh && sh later.sh", "test ! -e later.sh || ./later.sh"]
+)
+async def test_a_file_that_commands_can_create_counts_before_it_exists(
+    stage: Stage, client: Client, hooks: Hooks, command: str
+) -> None:
+    """A command could create it between the look at it and the start of the hook."""
+    await hooks.install(Stop=command)
+    thread_id = await client.start(cwd=str(stage.workspace), sandbox="workspace-write")
+    messages = await client.run(thread_id)
+
+    assert "later.sh can be changed by sandboxed commands" in str(outcomes(messages))
+
+
+@pytest.mark.parametrize("place", ["check.sh", ".codex/check.sh"])
+async def test_a_file_that_commands_could_write_before_does_not_run(
+    stage: Stage, client: Client, hooks: Hooks, place: str
+) -> None:
+    """The thread may only read now; `.codex/check.sh` leads to the file that a command wrote."""
+    path, link = stage.workspace / "check.sh", stage.workspace / ".codex" / "check.sh"
+    path.write_text("true", "utf-8")
+    link.parent.mkdir()
+    link.symlink_to("../check.sh")
+    await hooks.install(Stop=f"sh {place}")
+    thread_id = await client.start(cwd=str(stage.workspace), sandbox="workspace-write")
+    written = TRAP.format(stage.home)
+    stage.model.plays(calls("exec_command", {"cmd": f"echo '{written}' > check.sh"}), says("done"))
+    await client.run(thread_id)
+    await client.run(thread_id, sandboxPolicy={"type": "readOnly"})
+
+    assert path.read_text("utf-8").startswith("#!")
+    assert not (stage.home / "trapped").exists()
+
+
+HARMLESS = [
+    "ruff check . >/dev/null 2>&1 || true",
+    "test -e missing.md || true",
+    "grep -qe 'some/text' /dev/null || true",
+    "head -c 10 /dev/null",
+    "mkdir -p made/one && echo x > made/one/log",
+    "python3 -m json.tool < /dev/null || true",
+    "python3 -c 'print(1 / 2)' > /dev/null",
+    "diff <(echo a) <(echo a) || true",
+    "OUT=made/two sh -c 'true'",
+    "if true; then echo done >&2; fi",
+    'jq -r .tool_input.command < /dev/null; cd "$PWD"',
+]
+
+
+@pytest.mark.parametrize("command", HARMLESS)
+async def test_a_hook_that_names_no_file_of_commands_runs(
+    stage: Stage, client: Client, hooks: Hooks, command: str
+) -> None:
+    """Words that name no file, and files that the hook makes itself, do not count."""
+    await hooks.install(Stop=command)
+    thread_id = await client.start(cwd=str(stage.workspace), sandbox="workspace-write")
+    messages = await client.run(thread_id)
+
+    assert "can be changed" not in str(outcomes(messages))

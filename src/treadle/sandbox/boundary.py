@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from treadle.sandbox.paths import find_program, is_within, links, real
-from treadle.sandbox.policy import Confinement, confine, restricts_reading
+from treadle.sandbox.paths import find_program, is_within, links, parents, real
+from treadle.sandbox.policy import PROTECTED, Confinement, confine, restricts_reading
 from treadle.sandbox.protection import Protection
 
 if TYPE_CHECKING:
@@ -118,15 +118,20 @@ class Boundary:
         """
         return self._is_safe(path, confinement, above=top)
 
-    def is_fixed(self, path: str, confinement: Confinement, *, top: str) -> bool:
+    def is_fixed(self, path: str, confinement: Confinement) -> bool:
         """Return whether no command can change what a path leads to, or lead it elsewhere.
 
-        Unlike `is_protected`, a new file counts too if it is where no command can ever write.
+        Nor has one while it could. Unlike `is_protected`, a new file counts too if it is where no
+        command can ever write.
         """
-        protected = self._protection.now()
+        protected, opened = self._protection.now(), self._opened
         return all(
             not confinement.is_open(place)
-            and (not protected.may_open(place) or self._is_safe(place, confinement, above=top))
+            and (
+                opened is None
+                or not protected.may_open(place)
+                or not opened.may_have_made(place, above=_above_settings(place))
+            )
             for place in (*links(path), real(path))
         )
 
@@ -145,3 +150,9 @@ class Boundary:
             or (opened is not None and opened.may_have_made(place, above=above))
             for place in (*links(path), real(path))
         )
+
+
+def _above_settings(path: str) -> str | None:
+    """Return the folder of the settings that contain a path: commands there cannot write them."""
+    folders = (os.path.split(each) for each in (path, *parents(path)))
+    return next((above for above, name in folders if name in PROTECTED), None)

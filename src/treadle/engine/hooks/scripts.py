@@ -6,52 +6,73 @@ Hooks run outside the sandbox: a script that the model can rewrite would run its
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from treadle.engine.hooks.script_words import Word, words_of
+from treadle.sandbox.paths import parents
 
 if TYPE_CHECKING:
     from treadle.engine.state import ThreadState
 
-_MAX_WORDS: Final = 64
+_MAX_PARENTS: Final = 8
+_MAX_FOLDERS: Final = 16
+"""How many folders that a command names are places in which its other names may be."""
 
 
 def writable_script(thread: ThreadState, command: str, env: Mapping[str, str]) -> str | None:
     """Return a file that a command names and sandboxed commands can change; null if none is found.
 
+    So is one that does not exist, if the command would run it: it may exist a moment later.
     What the shell computes cannot be followed, so this is a check, not a proof.
     """
     settings, boundary = thread.settings, thread.services.boundary
     confinement = boundary.confine(settings.sandbox, settings.cwd)
     if confinement.is_unrestricted:
         return None  # every command can do what the hook can do
-    for path in _named(command, settings.cwd, env):
-        if not boundary.is_fixed(path, confinement, top=settings.cwd):
+    words = dict.fromkeys(words_of(command, {**env, "PWD": settings.cwd}))
+    for path in _named(list(words), settings.cwd):
+        if not boundary.is_fixed(path, confinement):
             return path
     return None
 
 
-def _named(command: str, cwd: str, env: Mapping[str, str]) -> Iterator[str]:
-    """Yield the existing files among the words of a command."""
-    try:
-        words = shlex.split(command, comments=True)
-    except ValueError:
-        words = command.split()
-    for word in words[:_MAX_WORDS]:
-        text = word.strip(";&|()<>")
-        if text.startswith("~/"):
-            text = env.get("HOME", "~") + text[1:]
-        for name, value in (("$HOME", env.get("HOME")), ("$PWD", cwd), ("$(pwd)", cwd)):
-            if value:
-                text = text.replace(name, value).replace(f"${{{name[1:]}}}", value)
-        path = Path(cwd, text) if text and "\0" not in text else None
-        if path is not None and _is_file(path):
-            yield os.path.normpath(path)
+def _named(words: list[Word], cwd: str) -> Iterator[str]:
+    """Yield the files among the words, relative to each folder that they may be relative to."""
+    named = (Path(cwd, word.text) for word in words if _is_path(word.text))
+    folders = [str(folder) for folder in islice(filter(_is_folder, named), _MAX_FOLDERS)]
+    bases = list(dict.fromkeys([cwd, *folders, *islice(parents(cwd), _MAX_PARENTS)]))
+    for word in words:
+        if not _is_path(word.text):
+            continue
+        names = [word.text, *([word.text.lstrip("/")] if word.is_rest else [])]
+        for path in (Path(base, name) for name in names for base in bases):
+            is_here = path == Path(cwd, word.text)
+            if _is_file(path) or (is_here and _may_be_run(word, path)):
+                yield os.path.normpath(path)
+
+
+def _may_be_run(word: Word, path: Path) -> bool:
+    """Return whether a command would run a file that does not exist."""
+    is_run = word.role == "script" or (word.role == "program" and "/" in word.text)
+    return is_run and not _is_folder(path)
+
+
+def _is_path(text: str) -> bool:
+    return bool(text) and "\0" not in text
 
 
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
     except (OSError, ValueError):
         return False
