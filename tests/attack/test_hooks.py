@@ -205,3 +205,52 @@ async def test_a_hook_that_names_no_file_of_commands_runs(
     messages = await client.run(thread_id)
 
     assert "can be changed" not in str(outcomes(messages))
+
+
+# -- start-up files and folders of PATH
+
+
+ROOTS = "[sandbox_workspace_write]\nexclude_slash_tmp = true\nexclude_tmpdir_env_var = true\n"
+
+
+@pytest.fixture
+def user(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the home folder of the user."""
+    folder = stage.workspace / "user"
+    folder.mkdir()
+    monkeypatch.setenv("HOME", str(folder))
+    return folder
+
+
+@pytest.mark.parametrize("later", [{}, {"sandboxPolicy": {"type": "readOnly"}}], ids=str)
+async def test_a_hook_reads_no_start_up_file_that_a_command_wrote(
+    stage: Stage, client: Client, hooks: Hooks, user: Path, later: dict[str, JsonValue]
+) -> None:
+    """Hooks run outside the sandbox, in a login shell; the user works in the home folder."""
+    stage.configure(ROOTS)
+    await hooks.install(Stop="true")
+    thread_id = await client.start(cwd=str(user), sandbox="workspace-write")
+    trap = f"touch {stage.home}/trapped"
+    command = f"for name in profile bash_profile bashrc zshenv; do echo '{trap}' > ~/.$name; done"
+    stage.model.plays(calls("exec_command", {"cmd": command, "login": False}), says("done"))
+    await client.run(thread_id)
+    await client.run(thread_id, **later)
+
+    assert (user / ".profile").exists()
+    assert not (stage.home / "trapped").exists()
+
+
+async def test_a_start_up_file_puts_no_folder_of_commands_before_the_programs_of_a_hook(
+    stage: Stage, client: Client, hooks: Hooks, user: Path
+) -> None:
+    """Many profiles put ~/.local/bin first."""
+    planted = set_trap(stage, user / "bin" / "date")
+    stage.configure(f"{ROOTS}writable_roots = ['{planted.parent}']\n")
+    (user / ".profile").write_text('PATH="$HOME/bin:$PATH"\nexport SEEN=1\n', "utf-8")
+    await hooks.install(Stop=f"date > /dev/null; echo $SEEN > {stage.home}/seen")
+    elsewhere = stage.home.parent / "elsewhere"
+    elsewhere.mkdir()
+    await client.run(await client.start(cwd=str(elsewhere), sandbox="workspace-write"))
+
+    assert (stage.home / "seen").read_text("utf-8") == "1\n"
+    assert not (stage.home / "trapped").exists()

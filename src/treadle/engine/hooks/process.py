@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Literal
 
 from treadle.engine.hooks.outputs import HookAnswer
-from treadle.engine.terminals.shell import environment, shell_argv
+from treadle.engine.hooks.startup import may_read_startup_files
+from treadle.engine.terminals.shell import environment, shell_argv, without_startup_files
 from treadle.sandbox.policy import UNRESTRICTED
 from treadle.sandbox.process import Process
 
@@ -44,8 +46,8 @@ class _Outputs:
 async def run_command(thread: ThreadState, hook: Hook, command: str, payload: bytes) -> HookAnswer:
     """Run a command with the event as JSON on stdin; whatever it leaves running is ended."""
     settings, outputs = thread.settings, _Outputs()
-    argv = shell_argv(command, is_login=settings.shell.allows_login)
     timeout_s = hook.timeout_s
+    argv, env = await thread.services.file_workers.run(_shell, thread, hook, command)
     process: Process | None = None
     try:
         async with asyncio.timeout(min(timeout_s, MAX_SECONDS)):
@@ -53,7 +55,7 @@ async def run_command(thread: ThreadState, hook: Hook, command: str, payload: by
                 thread.services.sandbox,
                 argv,
                 cwd=settings.cwd,
-                env={**hook_environment(thread), **hook.variables},
+                env=env,
                 confinement=UNRESTRICTED,
                 on_output=outputs.add,
                 has_stdin=True,
@@ -94,6 +96,24 @@ async def _feed(process: Process, payload: bytes) -> None:
     process.close_stdin()
 
 
+def _shell(
+    thread: ThreadState, hook: Hook, command: str
+) -> tuple[tuple[str, ...], Mapping[str, str]]:
+    """Return the arguments and the environment of the shell that runs a hook.
+
+    It reads no start-up files that a sandboxed command can have written, and those that it reads
+    cannot put such a command's folder before the trusted ones.
+    """
+    env = {**hook_environment(thread), **hook.variables}
+    first = os.pathsep.join(_trusted_folders(thread, env.get("PATH", "")))
+    if first:
+        command = f'PATH={shlex.quote(first)}"${{PATH:+:$PATH}}"\n{command}'
+    argv = shell_argv(command, is_login=thread.settings.shell.allows_login)
+    if may_read_startup_files(thread, env):
+        return argv, env
+    return without_startup_files(argv, env)
+
+
 def hook_environment(thread: ThreadState) -> Mapping[str, str]:
     """Return the environment of hooks: that of commands, with trusted folders of `PATH` first.
 
@@ -103,10 +123,13 @@ def hook_environment(thread: ThreadState) -> Mapping[str, str]:
     env = environment(thread.settings.shell.environment, thread.id)
     if (path := env.get("PATH")) is None:
         return env
-    boundary = thread.services.boundary
-    confinement = boundary.confine(thread.settings.sandbox, thread.settings.cwd)
-    trusted = boundary.trusted_path(path, confinement).split(os.pathsep)
     # A relative folder would be looked for in the workspace.
     absolute = [folder for folder in path.split(os.pathsep) if folder.startswith("/")]
-    folders = dict.fromkeys([*filter(None, trusted), *absolute])
+    folders = dict.fromkeys([*_trusted_folders(thread, path), *absolute])
     return {**env, "PATH": os.pathsep.join(folders)}
+
+
+def _trusted_folders(thread: ThreadState, path: str) -> list[str]:
+    boundary, settings = thread.services.boundary, thread.settings
+    confinement = boundary.confine(settings.sandbox, settings.cwd)
+    return [*filter(None, boundary.trusted_path(path, confinement).split(os.pathsep))]
