@@ -185,6 +185,25 @@ async def test_a_repository_beyond_the_limit_is_not_written(tmp_path: Path, cont
     assert list((tmp_path / "work").glob("treadle-git-*")) == []
 
 
+async def test_a_repository_with_long_names_is_measured_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list of its files is longer than what is kept of the output of git."""
+    monkeypatch.setattr("treadle.engine.plugins.git.MAX_OUTPUT", 10_000)
+    shop = tmp_path / "repositories" / "shop"
+    write_sample(shop)
+    for number in range(100):
+        (shop / f"{number:03}{'n' * 200}").write_text("")
+    (shop / "zeros").write_bytes(bytes(4_000_000))
+    commit_all(shop)
+    work = fetcher(tmp_path / "work", limit=1_000_000)
+    with git_server(shop.parent) as (url, _), pytest.raises(FetchFailed) as error:
+        await work.fetch(GitSource(f"{url}/shop/.git"))
+
+    assert "git ls-tree printed too much: expected at most 10000 bytes" in str(error.value)
+    assert list((tmp_path / "work").glob("treadle-git-*")) == []
+
+
 async def test_a_password_reaches_its_server_and_nothing_else(home: Path, tmp_path: Path) -> None:
     shop = tmp_path / "repositories" / "shop"
     write_sample(shop)

@@ -221,7 +221,8 @@ class _Run:
         outputs = {"stdout": bytearray(), "stderr": bytearray()}
 
         def keep(stream: str, data: bytes) -> None:
-            limit = MAX_OUTPUT if stream == "stdout" else MAX_MESSAGE * 4
+            # One byte more shows that the output is not whole.
+            limit = MAX_OUTPUT + 1 if stream == "stdout" else MAX_MESSAGE * 4
             outputs[stream].extend(data[: limit - len(outputs[stream])])
 
         fetcher = self._fetcher
@@ -248,9 +249,11 @@ class _Run:
             with suppress(TimeoutError):
                 async with asyncio.timeout(END_SECONDS):
                     await process.wait()
+        name = next(each for each in arguments if not each.startswith("-"))
+        if len(outputs["stdout"]) > MAX_OUTPUT:
+            raise FetchFailed(f"git {name} printed too much: expected at most {MAX_OUTPUT} bytes")
         if code != 0:
             reason = outputs["stderr"].decode("utf-8", "replace").strip()[:MAX_MESSAGE]
-            name = next(each for each in arguments if not each.startswith("-"))
             shown = without_queries(reason) or f"exit code {code}"
             raise FetchFailed(f"git {name} failed: {shown}")
         return outputs["stdout"].decode("utf-8", "replace")
