@@ -356,3 +356,38 @@ def _kill_while_installing(home: Path, path: Path, cache: Path, files: int | Non
             while len(list(cache.glob(staged))) < files and not (cache / "sample").exists():
                 assert process.poll() is None
         process.kill()
+
+
+async def test_a_list_of_plugins_with_large_manifests_is_limited(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small repository can have a thousand plugins in one folder, with a manifest of 1 MiB."""
+    monkeypatch.setattr("treadle.server.plugins.catalog.MAX_SHOWN", 100_000)
+    text = "x" * 4000
+    shop = tmp_path / "shop"
+    write_plugin(shop / "plugins" / "large", {"name": "large", "keywords": [text] * 9})
+    entries = [{"name": f"p{at}", "source": "./plugins/large"} for at in range(50)]
+    write_marketplace(shop, entries)
+    async with serving(configuration(home)) as peer:
+        listed = await result(peer, "plugin/list", {"cwds": [str(shop)]})
+        search = await result(peer, "plugin/search", {"searchTerm": "p", "cwds": [str(shop)]})
+
+    plugins = listed["marketplaces"][0]["plugins"]
+    assert (len(plugins), len(search["data"])) == (50, 50)
+    assert [bool(each["keywords"]) for each in plugins] == [True, *[False] * 49]
+    assert len(json.dumps(search)) < 100_000
+
+
+async def test_the_hooks_that_are_shown_of_a_plugin_are_limited(home: Path, tmp_path: Path) -> None:
+    """A file of 1 MiB has half a million of them, and a manifest can name it 64 times."""
+    shop = tmp_path / "shop"
+    folder = shop / "plugins" / "many"
+    write_plugin(folder, {"name": "many", "hooks": ["./h.json"] * 64})
+    write_json(folder / "h.json", {"hooks": {"Stop": [{"hooks": [0] * 300}] * 5}})
+    path = write_marketplace(shop, ["many"])
+    async with serving(configuration(home)) as peer:
+        asked = {"marketplacePath": str(path), "pluginName": "many"}
+        answer = await result(peer, "plugin/read", asked)
+
+    hooks = [each["key"] for each in answer["plugin"]["hooks"]]
+    assert len(hooks) == len(set(hooks)) == 1000

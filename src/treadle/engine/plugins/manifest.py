@@ -135,8 +135,13 @@ def _hooks(value: JsonValue, root: Path) -> tuple[Path | dict[str, JsonValue], .
     if value is None:
         return None
     entries = value[:MAX_LIST] if isinstance(value, list) else [value]
-    found = (each if isinstance(each, dict) else _path(each, root, "hooks") for each in entries)
-    return tuple(each for each in found if each is not None) or None
+    found: list[Path | dict[str, JsonValue]] = []
+    for entry in entries:
+        each = entry if isinstance(entry, dict) else _path(entry, root, "hooks")
+        # A file that is named again and again is read once.
+        if isinstance(each, dict) or (each is not None and each not in found):
+            found.append(each)
+    return tuple(found) or None
 
 
 def _interface(table: dict[str, JsonValue], root: Path) -> PluginInterface | None:

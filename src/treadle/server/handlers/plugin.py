@@ -54,7 +54,7 @@ from treadle.server.folders import MAX_FOLDERS, check_folder, check_folders
 from treadle.server.handlers.app import apps_backend
 from treadle.server.handlers.refused import NO_CATALOGUE
 from treadle.server.paging.offset import page
-from treadle.server.plugins.catalog import load_errors
+from treadle.server.plugins.catalog import ManifestRoom, load_errors
 from treadle.server.session import ClientSession
 
 if TYPE_CHECKING:
@@ -90,7 +90,8 @@ async def plugin_list(ctx: Context[ClientSession], params: PluginListParams) -> 
 
 def _list(catalog: PluginCatalog, cwds: Sequence[str]) -> PluginListResponse:
     found, faults = catalog.marketplaces(cwds) if catalog.active.is_on else ([], [])
-    entries = [catalog.entry(each) for each in found if each.plugins]
+    room = ManifestRoom()
+    entries = [catalog.entry(each, room) for each in found if each.plugins]
     return PluginListResponse(marketplaces=entries, marketplace_load_errors=load_errors(faults))
 
 
@@ -113,10 +114,11 @@ def _installed(
 ) -> PluginInstalledResponse:
     found, faults = catalog.marketplaces(cwds) if catalog.active.is_on else ([], [])
     entries: list[PluginMarketplaceEntry] = []
+    room = ManifestRoom()
     for marketplace in found:
         plugins = catalog.installed(marketplace, suggested)
         if plugins:
-            entries.append(catalog.entry(marketplace, plugins))
+            entries.append(catalog.entry(marketplace, room, plugins))
     return PluginInstalledResponse(
         marketplaces=entries, marketplace_load_errors=load_errors(faults)
     )
@@ -139,11 +141,12 @@ def _search(catalog: PluginCatalog, params: PluginSearchParams) -> PluginSearchR
     term = params.search_term.strip().casefold()
     is_local = params.scope in (None, "personal")
     results: list[PluginSearchResult] = []
+    room = ManifestRoom()
     if term and is_local and catalog.active.is_on:
         for marketplace in catalog.marketplaces(params.cwds or [])[0]:
             results += [
                 PluginSearchResult(marketplace.name, plugin, str(marketplace.path))
-                for plugin in catalog.summaries(marketplace.plugins)
+                for plugin in catalog.summaries(marketplace.plugins, room)
                 if _matches(term, plugin.name)
                 or (plugin.interface and _matches(term, plugin.interface.display_name or ""))
             ]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Final, get_args
 
+import msgspec
 from msgspec import structs
 
 from treadle.config.configuration import Configuration
 from treadle.engine.plugins.ids import BadPlugin, PluginId
-from treadle.engine.plugins.manifest import PluginManifest, read_manifest
+from treadle.engine.plugins.manifest import PluginManifest, find_manifest, read_manifest
 from treadle.engine.plugins.marketplace import (
     ListedPlugin,
     LoadFault,
@@ -19,7 +21,7 @@ from treadle.engine.plugins.marketplace import (
     find_marketplace,
     read_marketplace,
 )
-from treadle.engine.plugins.parts import hook_keys, load_parts
+from treadle.engine.plugins.parts import PluginHookTable, hook_keys, load_parts
 from treadle.engine.project.docs import repository_root
 from treadle.engine.project.skills import find_skills
 from treadle.protocol.hook import HookEventName
@@ -39,7 +41,35 @@ from treadle.server.plugins.active import ActivePlugins, install_root
 from treadle.server.sources.skills import disabled_skills
 
 MAX_MARKETPLACES: Final = 200
+MAX_SHOWN: Final = 16 * 1024 * 1024
+"""The maximum size of the manifests that one answer shows; other plugins have only their names."""
+
+MAX_HOOKS: Final = 1000
+"""The maximum number of hooks of one plugin that are shown; more than may run."""
+
 _EVENTS: Final[Mapping[str, HookEventName]] = {name: name for name in get_args(HookEventName)}
+
+
+class ManifestRoom:
+    """Reads manifests for one answer, up to a limit: many plugins may share one large manifest."""
+
+    def __init__(self, size: int | None = None) -> None:
+        self._left = MAX_SHOWN if size is None else size
+
+    def read(self, root: Path | None) -> PluginManifest | None:
+        """Return the manifest in a folder; `None` if it is bad, or there is no room for it."""
+        path = None if root is None or self._left <= 0 else find_manifest(root)
+        if root is None or path is None:
+            return None
+        try:
+            self._left -= path.stat().st_size
+            manifest = read_manifest(root) if self._left >= 0 else None
+        except (BadPlugin, OSError):
+            return None  # `plugin/read` says why
+        # The paths of images are longer than in the file.
+        shown = manifest and (manifest.interface, manifest.keywords)
+        self._left -= len(msgspec.json.encode(shown))
+        return manifest if self._left >= 0 else None
 
 
 class PluginCatalog:
@@ -106,26 +136,32 @@ class PluginCatalog:
         return Path(source) if isinstance(source, str) and source.startswith("/") else None
 
     def entry(
-        self, marketplace: Marketplace, plugins: Sequence[ListedPlugin] | None = None
+        self,
+        marketplace: Marketplace,
+        room: ManifestRoom,
+        plugins: Sequence[ListedPlugin] | None = None,
     ) -> PluginMarketplaceEntry:
         """Return a marketplace for clients, with all its plugins or some."""
         shown = marketplace.display_name
+        listed = marketplace.plugins if plugins is None else plugins
         return PluginMarketplaceEntry(
             name=marketplace.name,
             path=str(marketplace.path),
             interface=None if shown is None else MarketplaceInterface(display_name=shown),
-            plugins=self.summaries(marketplace.plugins if plugins is None else plugins),
+            plugins=self.summaries(listed, room),
         )
 
-    def summaries(self, plugins: Iterable[ListedPlugin]) -> list[PluginSummary]:
+    def summaries(self, plugins: Iterable[ListedPlugin], room: ManifestRoom) -> list[PluginSummary]:
         """Return plugins for clients."""
         settings = self.active.settings()
         enabled = {plugin for plugin, each in settings.items() if each.enabled}
-        return [self._summary(plugin, enabled) for plugin in plugins]
+        return [self._summary(plugin, enabled, room) for plugin in plugins]
 
-    def _summary(self, plugin: ListedPlugin, enabled: Collection[PluginId]) -> PluginSummary:
+    def _summary(
+        self, plugin: ListedPlugin, enabled: Collection[PluginId], room: ManifestRoom
+    ) -> PluginSummary:
         installed = self.active.cache.active(plugin.id)
-        manifest = _manifest(plugin.folder or installed)
+        manifest = room.read(plugin.folder or installed)
         return PluginSummary(
             auth_policy=plugin.auth_policy,
             enabled=installed is not None and plugin.id in enabled,
@@ -170,7 +206,7 @@ class PluginCatalog:
             marketplace_path=str(marketplace.path),
             mcp_servers=[],
             skills=[],
-            summary=self.summaries([plugin])[0],
+            summary=self.summaries([plugin], ManifestRoom())[0],
         )
         if root is None:
             return structs.replace(common, description=_about_source(plugin.source))
@@ -182,15 +218,17 @@ class PluginCatalog:
         return structs.replace(
             common,
             description=parts.manifest.description,
-            hooks=[
-                PluginHookSummary(event_name=_EVENTS[event], key=key)
-                for source in sources
-                for event, key in hook_keys(source)
-                if event in _EVENTS
-            ],
+            hooks=list(islice(_hooks(sources), MAX_HOOKS)),
             mcp_servers=sorted(parts.servers),
             skills=[_skill(skill) for skill in skills.entries],
         )
+
+
+def _hooks(sources: Iterable[PluginHookTable]) -> Iterator[PluginHookSummary]:
+    for source in sources:
+        for event, key in hook_keys(source):
+            if event in _EVENTS:
+                yield PluginHookSummary(event_name=_EVENTS[event], key=key)
 
 
 def load_errors(faults: Sequence[LoadFault]) -> list[MarketplaceLoadErrorInfo]:
@@ -199,13 +237,6 @@ def load_errors(faults: Sequence[LoadFault]) -> list[MarketplaceLoadErrorInfo]:
         MarketplaceLoadErrorInfo(marketplace_path=str(fault.path), message=fault.message)
         for fault in faults
     ]
-
-
-def _manifest(root: Path | None) -> PluginManifest | None:
-    try:
-        return None if root is None else read_manifest(root)
-    except BadPlugin:
-        return None  # `plugin/read` says why
 
 
 def _interface(manifest: PluginManifest | None, category: str | None) -> PluginInterface | None:
