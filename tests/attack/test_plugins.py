@@ -391,3 +391,46 @@ async def test_the_hooks_that_are_shown_of_a_plugin_are_limited(home: Path, tmp_
 
     hooks = [each["key"] for each in answer["plugin"]["hooks"]]
     assert len(hooks) == len(set(hooks)) == 1000
+
+
+async def test_a_plugin_is_not_copied_from_outside_its_repository(
+    home: Path, tmp_path: Path
+) -> None:
+    """A link of the repository is the folder of the plugin."""
+    write_plugin(tmp_path / "private" / "sample", {"name": "sample"})
+    other = tmp_path / "repositories" / "other"
+    other.mkdir(parents=True)
+    (other / "link").symlink_to(tmp_path / "private" / "sample")
+    commit_all(other)
+    with git_server(other.parent) as (url, _):
+        source = {"source": "git-subdir", "url": f"{url}/other/.git", "path": "link"}
+        path = write_marketplace(tmp_path / "shop", [{"name": "sample", "source": source}])
+        asked = {"marketplacePath": str(path), "pluginName": "sample"}
+        environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+        async with serving(configuration(home, environ=environ)) as peer:
+            error = await refusal(peer, "plugin/install", asked)
+
+    assert error["message"] == "the path is a link that leads outside"
+    assert list((home / "plugins" / "cache").rglob("plugin.json")) == []
+
+
+async def test_a_link_leads_nowhere_outside_through_another_link(
+    home: Path, tmp_path: Path
+) -> None:
+    """As text, the path stays inside; what it leads through is a link to a folder further up."""
+    shop = tmp_path / "repositories" / "shop"
+    write_sample(shop)
+    (shop / "a" / "b").mkdir(parents=True)
+    (shop / "a" / "b" / "up").symlink_to("../..")
+    (shop / "out").symlink_to("a/b/up/../../../config.toml")
+    (shop / "back").symlink_to("a/b/up/../new/README")
+    (shop / "loop").symlink_to("loop")
+    commit_all(shop)
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+    with git_server(shop.parent) as (url, _):
+        async with serving(configuration(home, environ=environ)) as peer:
+            answer = await result(peer, ADD, {"source": f"{url}/shop/.git"})
+
+    root = Path(answer["installedRoot"])
+    assert [each for each in ("out", "back", "loop") if (root / each).is_symlink()] == []
+    assert (root / "a" / "b" / "up").is_symlink()

@@ -52,8 +52,8 @@ class PluginCache:
         newest = LOCAL if LOCAL in versions else max(versions, key=_order)
         return self.base(plugin) / newest
 
-    def install(self, plugin: PluginId, source: Path) -> Path:
-        """Copy a plugin into the cache, in place of other versions.
+    def install(self, plugin: PluginId, source: Path, root: Path) -> Path:
+        """Copy a plugin from below a folder into the cache, in place of other versions.
 
         A server that is killed meanwhile leaves the old version, the new one, or none.
 
@@ -67,7 +67,7 @@ class PluginCache:
         with locked(base.parent), _staging(base.parent) as staging:
             staged = staging / plugin.name
             staged.mkdir(0o700)
-            copy_folder(source, staged / "new", CopyLimits())
+            copy_folder(source, staged / "new", CopyLimits(), root=root)
             manifest = read_manifest(staged / "new", name=source.name)
             if manifest.name != plugin.name:
                 expected = f"does not match marketplace plugin name `{plugin.name}`"

@@ -64,6 +64,8 @@ class ListedPlugin(Struct, frozen=True, kw_only=True):
 
     id: PluginId
     source: PluginSource
+    # The folder of the marketplace.
+    root: Path
     install_policy: PluginInstallPolicy = "AVAILABLE"
     auth_policy: PluginAuthPolicy = "ON_INSTALL"
     products: list[str] | None = None
@@ -225,6 +227,7 @@ def _plugin(table: dict[str, JsonValue], marketplace: str, root: Path) -> Listed
     return ListedPlugin(
         id=PluginId.of(table["name"], marketplace),
         source=source,
+        root=root,
         install_policy=policy.get("installation", "AVAILABLE"),
         auth_policy=policy.get("authentication", "ON_INSTALL"),
         products=None if products is None else [each for each in products if isinstance(each, str)],

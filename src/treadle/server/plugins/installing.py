@@ -61,23 +61,24 @@ class Installer:
                 )
                 try:
                     folder = fetched.tree / (source.path or ".")
-                    await self._activate(plugin.id, folder, enables=enables)
+                    await self._activate(plugin.id, folder, fetched.tree, enables=enables)
                 finally:
                     await fetched.remove()
             case NpmPluginSource():
                 reason = "use a git repository or a folder as its source"
                 raise BadPlugin(f"npm plugin sources are not supported: {reason}")
             case _:
-                await self._activate(plugin.id, plugin.folder or Path(), enables=enables)
+                folder, root = plugin.folder or Path(), plugin.root
+                await self._activate(plugin.id, folder, root, enables=enables)
 
-    async def _activate(self, plugin: PluginId, folder: Path, *, enables: bool) -> None:
-        await self._changes.run(self._activate_now, plugin, folder, enables=enables)
+    async def _activate(self, plugin: PluginId, folder: Path, root: Path, *, enables: bool) -> None:
+        await self._changes.run(self._activate_now, plugin, folder, root, enables=enables)
 
-    def _activate_now(self, plugin: PluginId, folder: Path, *, enables: bool) -> None:
+    def _activate_now(self, plugin: PluginId, folder: Path, root: Path, *, enables: bool) -> None:
         if not folder.is_dir():
             raise BadPlugin("path does not exist or is not a directory")
         was_installed = self._active.cache.active(plugin) is not None
-        self._active.cache.install(plugin, folder)
+        self._active.cache.install(plugin, folder, root)
         if not enables:
             return
         try:

@@ -151,7 +151,8 @@ class Marketplaces:
         with locked(top / STAGING), _temporary(top / STAGING) as staging:
             staged, old, root = staging / "new", staging / "old", top / name
             limits = CopyLimits(entries=2 * MAX_FILES, size=MAX_FETCHED)
-            copy_folder(fetched.tree, staged, limits, keeps=_selected(source.sparse_paths))
+            keeps = _selected(source.sparse_paths)
+            copy_folder(fetched.tree, staged, limits, root=fetched.tree, keeps=keeps)
             if _name_in(staged) != name:
                 raise BadPlugin("the marketplace changed while it was copied")
             _write_record(staged, source, fetched.commit)
