@@ -305,6 +305,49 @@ async def test_no_link_is_followed(machine: Machine, tmp_path: Path) -> None:
     assert not (machine.project / "AGENTS.md").exists()
 
 
+async def test_texts_of_a_repository_are_limited_together(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All are in memory at once: 2,000 commands of 1 MiB each would exhaust it."""
+    monkeypatch.setattr("treadle.server.migration.places.MAX_TEXT_BYTES", 10_000)
+    for number in range(5):
+        write(machine.project / ".claude/commands" / f"{number}.md", "x" * 3000)
+    async with running(machine.configuration()) as server, client_of(server) as peer:
+        client = Client(peer)
+        items = await detect(client, machine, includeHome=False)
+        warned = (await client.until("configWarning"))[-1]["params"]["summary"]
+
+    assert "more than 10000 bytes of text" in warned
+    assert "COMMANDS" not in [each["itemType"] for each in items]
+
+
+async def test_private_servers_of_a_project_stay_out_of_its_files(machine: Machine) -> None:
+    """The user's keys for a project are in the home, and `.codex` may be shared."""
+    private = {"private": {"command": "x", "env": {"API_KEY": "very-secret"}}}
+    projects = {"projects": {str(machine.project): {"mcpServers": private}}}
+    write(machine.user / ".claude.json", json.dumps(projects))
+    async with running(machine.configuration()) as server, client_of(server) as peer:
+        client = Client(peer)
+        await import_(client, await detect(client, machine))
+
+    written = (machine.project / ".codex" / "config.toml").read_text("utf-8")
+    assert "own" in written
+    assert "very-secret" not in written
+
+
+async def test_an_imported_hook_does_not_spoil_the_file_of_hooks(machine: Machine) -> None:
+    """A file that is nested too deeply would switch off the hooks that the project has."""
+    hook = {"type": "command", "command": "x", "timeout": json.loads("[" * 500 + "]" * 500)}
+    settings = {"hooks": {"Stop": [{"hooks": [hook]}]}}
+    write(machine.project / ".claude/settings.json", json.dumps(settings))
+    async with running(machine.configuration()) as server, client_of(server) as peer:
+        client = Client(peer)
+        await import_(client, await detect(client, machine, includeHome=False))
+
+    document = json.loads((machine.project / ".codex" / "hooks.json").read_text("utf-8"))
+    assert document["hooks"]["Stop"] == [{"hooks": [{"type": "command", "command": "x"}]}]
+
+
 async def test_imports_are_listed_under_the_next_server(machine: Machine) -> None:
     async with running(machine.configuration()) as server, client_of(server) as peer:
         client = Client(peer)

@@ -17,6 +17,9 @@ _BEARER: Final = re.compile(r"Bearer \$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)\}")
 def find_servers(place: Place) -> dict[str, Mapping[str, JsonValue]]:
     """Return the servers that the other agent uses in a place, by name.
 
+    Those that the user has added for one project only are left out: they may contain keys, and
+    `.codex` may be shared.
+
     Raises:
         UnreadableSource: a file cannot be read.
     """
@@ -28,15 +31,8 @@ def find_servers(place: Place) -> dict[str, Mapping[str, JsonValue]]:
         found = part(read_object(path), "mcpServers", path)
     else:
         path = place.root / ".mcp.json"
-        found = {**part(read_object(path), "mcpServers", path), **_of_project(place)}
+        found = part(read_object(path), "mcpServers", path)
     return {name: entry for name, entry in sorted(found.items()) if _can_run(entry)}
-
-
-def _of_project(place: Place) -> Mapping[str, JsonValue]:
-    """Return the servers that the user has added for a project only."""
-    path = place.home_of_user / ".claude.json"
-    projects = part(read_object(path), "projects", path)
-    return part(part(projects, str(place.root), path), "mcpServers", path)
 
 
 def _can_run(entry: JsonValue) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -18,6 +18,9 @@ MAX_BYTES: Final = 1024 * 1024
 
 MAX_ENTRIES: Final = 2000
 """The maximum number of entries that are looked at below a folder."""
+
+MAX_TEXT_BYTES: Final = 16 * 1024 * 1024
+"""The maximum size of the texts that are read together: all are in memory at once."""
 
 AgentName: TypeAlias = Literal["claude", "cursor"]
 
@@ -78,6 +81,21 @@ def read_text(path: Path) -> str | None:
         raise UnreadableSource(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UnreadableSource(f"{path}: not UTF-8 at byte {error.start}") from error
+
+
+def read_texts(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
+    """Yield files with their texts.
+
+    Raises:
+        UnreadableSource: one cannot be read, or they are too large together.
+    """
+    left = MAX_TEXT_BYTES
+    for path in paths:
+        text = read_text(path) or ""
+        left -= len(text.encode())
+        if left < 0:
+            raise UnreadableSource(f"{path.parent}: more than {MAX_TEXT_BYTES} bytes of text")
+        yield path, text
 
 
 def read_object(path: Path) -> Mapping[str, JsonValue]:

@@ -82,7 +82,7 @@ def _commands(group: JsonValue) -> JsonValue:
     if not isinstance(group, dict) or not isinstance(group.get("hooks"), list):
         return None
     hooks = [
-        {key: each[key] for key in ("type", "command", "timeout") if key in each}
+        {key: each[key] for key in ("type", "command", "timeout") if _is_plain(each.get(key))}
         for each in group["hooks"]
         if isinstance(each, dict)
         and each.get("type") == "command"
@@ -92,3 +92,8 @@ def _commands(group: JsonValue) -> JsonValue:
         return None
     matcher = group.get("matcher")
     return {**({"matcher": matcher} if isinstance(matcher, str) else {}), "hooks": hooks}
+
+
+def _is_plain(value: JsonValue) -> bool:
+    """Return whether a value is a text or a number: another one would spoil the file."""
+    return isinstance(value, str | int) and not isinstance(value, bool)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from treadle.server.migration.places import Place, files_below, read_text
+from treadle.server.migration.places import Place, files_below, read_text, read_texts
 
 SKILL_FILE: Final = "SKILL.md"
 PREFIX: Final = "source-command-"
@@ -47,8 +47,7 @@ def read_skill(folder: Path) -> SkillText:
         UnreadableSource: a file cannot be read.
     """
     files: dict[str, str] = {}
-    for path in files_below(folder):
-        text = read_text(path) or ""
+    for path, text in read_texts(files_below(folder)):
         name = path.relative_to(folder).as_posix()
         files[name] = for_treadle(text) if name == SKILL_FILE else text
     return SkillText(folder.name, files)
@@ -63,10 +62,7 @@ def find_commands(place: Place) -> Iterator[SkillText]:
         UnreadableSource: a file cannot be read.
     """
     folder = place.source / "commands"
-    for path in files_below(folder):
-        if path.suffix != ".md":
-            continue
-        text = read_text(path) or ""
+    for path, text in read_texts(each for each in files_below(folder) if each.suffix == ".md"):
         words = _OTHER.sub("-", path.relative_to(folder).with_suffix("").as_posix()).strip("-")
         name = f"{PREFIX}{words.lower()}"
         if _DYNAMIC.search(text) or not words or len(name) > MAX_NAME:
@@ -114,8 +110,7 @@ def _instruction_files(place: Place) -> list[Path]:
 
 def _rules(place: Place) -> Iterator[str]:
     """Yield the rules of Cursor that always apply."""
-    for path in files_below(place.source / "rules"):
-        text = read_text(path) or ""
+    for path, text in read_texts(files_below(place.source / "rules")):
         head = _FRONT_MATTER.match(text) if path.suffix == ".mdc" else None
         if head and re.search(r"^alwaysApply:[ \t]*+true\b", head["head"], re.MULTILINE):
             yield text[head.end() :]
