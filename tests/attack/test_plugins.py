@@ -37,8 +37,8 @@ ADD = "marketplace/add"
 def fetcher(folder: Path, **options: float) -> GitFetcher:
     """Return a fetcher whose temporary files are in a folder."""
     folder.mkdir(exist_ok=True)
-    environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "TMPDIR": str(folder)}
-    return GitFetcher(SANDBOX, Workers("git", 4), environ, **options)  # type: ignore[arg-type]  # limits
+    environ = {"PATH": os.environ["PATH"], "HOME": str(folder)}
+    return GitFetcher(SANDBOX, Workers("git", 4), environ, folder, **options)  # type: ignore[arg-type]  # limits
 
 
 def names(folder: Path) -> list[str]:
@@ -152,7 +152,7 @@ async def test_a_server_that_answers_garbage_fails_at_once(
 
     assert error["data"]["kind"] == "fetchFailed"
     assert problem in error["message"]
-    assert [each for each in names(tmp_path) if each.startswith("treadle-git")] == []
+    assert names(home / ".tmp" / "fetched") == []
     assert (home / "config.toml").read_text() == ""
 
 
@@ -166,7 +166,7 @@ async def test_a_server_that_hangs_is_given_up(tmp_path: Path) -> None:
             await work.revision(source)
 
     assert len(heads) == 2
-    assert list((tmp_path / "work").glob("treadle-git-*")) == []
+    assert list((tmp_path / "work").glob("git-*")) == []
 
 
 @pytest.mark.parametrize("content", ["zeros", "random"])
@@ -182,7 +182,7 @@ async def test_a_repository_beyond_the_limit_is_not_written(tmp_path: Path, cont
         await work.fetch(GitSource(f"{url}/shop/.git"))
 
     assert "expected at most" in str(error.value)
-    assert list((tmp_path / "work").glob("treadle-git-*")) == []
+    assert list((tmp_path / "work").glob("git-*")) == []
 
 
 async def test_a_repository_with_long_names_is_measured_as_a_whole(

@@ -1,8 +1,9 @@
 """Fetches repositories of strangers with git, in a sandbox that may write one temporary folder.
 
-A repository decides what git does with it: submodules, filters, hooks, links, sizes. Nothing of it
-is configuration here: it is fetched into a bare repository, its size is checked, and its files are
-written without filters and without running anything.
+That folder is in the home, where no command can change what is fetched. A repository decides what
+git does with it: submodules, filters, hooks, links, sizes. Nothing of it is configuration here: it
+is fetched into a bare repository, its size is checked, and its files are written without filters
+and without running anything.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import os
 import re
 import tempfile
+import time
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -24,6 +26,8 @@ from treadle.sandbox.backends.selection import SandboxUnavailable
 from treadle.sandbox.policy import Confinement, WritableRoot
 from treadle.support.files.folders import remove_folder
 from treadle.support.files.programs import find_on_path
+from treadle.support.files.writing import make_folders
+from treadle.support.text.secrets import Secrets, secrets_of_headers
 from treadle.support.text.urls import without_queries
 
 if TYPE_CHECKING:
@@ -41,7 +45,11 @@ MAX_FETCHES: Final = 4
 MAX_FETCHED: Final = 512 * 1024 * 1024
 MAX_FILES: Final = 50_000
 MAX_OUTPUT: Final = 16 * 1024 * 1024
+MAX_ERRORS: Final = 4000
 MAX_MESSAGE: Final = 1000
+LEFT_SECONDS: Final = 3600.0
+"""A temporary folder of this age was left by a server that was killed."""
+
 _POLL_SECONDS: Final = 0.2
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _SYSTEM: Final = ("/usr/bin", "/bin", "/usr/local/bin", "/opt/homebrew/bin")
@@ -57,6 +65,8 @@ _FIXED: Final = {
     "GIT_SSH_COMMAND": "ssh -oBatchMode=yes -oConnectTimeout=20",
     "GIT_TERMINAL_PROMPT": "0",
 }
+# Otherwise a repository could have its files written in another encoding, several times larger.
+_ATTRIBUTES: Final = "* -text !eol !working-tree-encoding -ident -filter\n"
 _ALONE: Final = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
 """Without the user's configuration, which may name filters."""
 
@@ -82,6 +92,7 @@ class GitFetcher:
         sandbox: Sandbox,
         workers: Workers,
         environ: Mapping[str, str],
+        folder: Path,
         *,
         seconds: float = FETCH_SECONDS,
         limit: int = MAX_FETCHED,
@@ -89,6 +100,8 @@ class GitFetcher:
         self.sandbox: Final = sandbox
         self.workers: Final = workers
         self.environ: Final = environ
+        # The temporary folders are in it.
+        self._folder = folder
         self._seconds = seconds
         self._free = asyncio.Semaphore(MAX_FETCHES)
         self.limit: Final = limit
@@ -99,10 +112,10 @@ class GitFetcher:
         Raises:
             FetchFailed: the repository does not answer, or has no such branch or tag.
         """
-        url, environ = _checked(source)
+        url, environ, secrets = _checked(source)
         if source.ref is not None and _COMMIT.fullmatch(source.ref):
             return source.ref
-        run = _Run(self, self._temporary(), environ)
+        run = _Run(self, await self._temporary(), environ, secrets)
         try:
             async with self._free, asyncio.timeout(self._seconds):
                 output = await run.git("ls-remote", "--quiet", "--", url, source.ref or "HEAD")
@@ -121,8 +134,8 @@ class GitFetcher:
         Raises:
             FetchFailed: the repository cannot be fetched, is too large, or takes too long.
         """
-        url, environ = _checked(source)
-        run = _Run(self, self._temporary(), environ)
+        url, environ, secrets = _checked(source)
+        run = _Run(self, await self._temporary(), environ, secrets)
         try:
             async with self._free, asyncio.timeout(self._seconds):
                 commit = await run.fetch(url, source.ref)
@@ -133,12 +146,11 @@ class GitFetcher:
             raise
         return Fetched(run.folder, run.tree, commit, self.workers)
 
-    def _temporary(self) -> Path:
-        return Path(
-            os.path.realpath(
-                tempfile.mkdtemp(prefix="treadle-git-", dir=self.environ.get("TMPDIR"))
-            )
-        )
+    async def _temporary(self) -> Path:
+        try:
+            return await self.workers.run(make_temporary, self._folder)
+        except OSError as error:
+            raise FetchFailed(f"no temporary folder: {error.strerror}") from error
 
 
 class Fetched:
@@ -158,16 +170,19 @@ class Fetched:
 class _Run:
     """One use of git, with its temporary folder."""
 
-    def __init__(self, fetcher: GitFetcher, folder: Path, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, fetcher: GitFetcher, folder: Path, environ: Mapping[str, str], secrets: Secrets
+    ) -> None:
         self.folder = folder
         self.store = folder / "store"
         self.tree = folder / "tree"
         self._fetcher = fetcher
         self._environ = environ
+        self._secrets = secrets
 
     async def fetch(self, url: str, ref: str | None) -> str:
         await self.git("init", "--quiet", "--bare", "--", str(self.store), environ=_ALONE)
-        await self._fetcher.workers.run(self.tree.mkdir)
+        await self._fetcher.workers.run(self._prepare)
         common = (
             "fetch",
             "--quiet",
@@ -190,6 +205,12 @@ class _Run:
         await self.in_store(tree, "read-tree", commit, environ=_ALONE)
         await self.in_store(tree, "checkout-index", "--all", "--force", environ=_ALONE)
         return commit
+
+    def _prepare(self) -> None:
+        self.tree.mkdir()
+        about = self.store / "info"
+        about.mkdir(exist_ok=True)
+        (about / "attributes").write_text(_ATTRIBUTES, "utf-8")
 
     async def _commit(self, name: str) -> str:
         output = await self.in_store("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
@@ -221,8 +242,8 @@ class _Run:
         outputs = {"stdout": bytearray(), "stderr": bytearray()}
 
         def keep(stream: str, data: bytes) -> None:
-            # One byte more shows that the output is not whole.
-            limit = MAX_OUTPUT + 1 if stream == "stdout" else MAX_MESSAGE * 4
+            # One byte more than allowed shows that there is more.
+            limit = MAX_OUTPUT + 1 if stream == "stdout" else MAX_ERRORS
             outputs[stream].extend(data[: limit - len(outputs[stream])])
 
         fetcher = self._fetcher
@@ -250,13 +271,19 @@ class _Run:
                 async with asyncio.timeout(END_SECONDS):
                     await process.wait()
         name = next(each for each in arguments if not each.startswith("-"))
-        if len(outputs["stdout"]) > MAX_OUTPUT:
-            raise FetchFailed(f"git {name} printed too much: expected at most {MAX_OUTPUT} bytes")
         if code != 0:
-            reason = outputs["stderr"].decode("utf-8", "replace").strip()[:MAX_MESSAGE]
-            shown = without_queries(reason) or f"exit code {code}"
+            shown = self._reason(outputs["stderr"]) or f"exit code {code}"
             raise FetchFailed(f"git {name} failed: {shown}")
+        if len(outputs["stdout"]) > MAX_OUTPUT:
+            # A part of it would hide the rest: the sizes of some files would not count.
+            raise FetchFailed(f"git {name} failed: it prints more than {MAX_OUTPUT} bytes")
         return outputs["stdout"].decode("utf-8", "replace")
+
+    def _reason(self, errors: bytearray) -> str:
+        """Return what git reports, which may quote what the server answered."""
+        text = errors.decode("utf-8", "replace").strip()
+        shown = self._secrets.redact(text, is_cut=len(errors) >= MAX_ERRORS)
+        return without_queries(shown)[:MAX_MESSAGE]
 
     async def _wait(self, process: Process) -> int:
         """Wait for git, and stop it when it has written too much."""
@@ -285,8 +312,8 @@ class _Run:
         return {**kept, **_FIXED, **more, "PATH": os.pathsep.join(folders)}
 
 
-def _checked(source: GitSource) -> tuple[str, Mapping[str, str]]:
-    """Return the URL without its password, and the variables that give the password to git.
+def _checked(source: GitSource) -> tuple[str, Mapping[str, str], Secrets]:
+    """Return the URL without its password, and variables for git with it, which are secret.
 
     Arguments of programs are visible to every user of the machine.
     """
@@ -300,16 +327,20 @@ def _checked(source: GitSource) -> tuple[str, Mapping[str, str]]:
             raise FetchFailed(str(error)) from error
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or "@" not in parts.netloc:
-        return url, {}
+        return url, {}, Secrets()
     user, _, host = parts.netloc.rpartition("@")
-    secret = b64encode(unquote(user if ":" in user else f"{user}:").encode()).decode()
+    login = unquote(user if ":" in user else f"{user}:")
+    header = f"Basic {b64encode(login.encode()).decode()}"
     plain = parts._replace(netloc=host).geturl()
     # A redirect would carry the header to another host.
     entries = [
-        (f"http.{parts.scheme}://{host}/.extraHeader", f"Authorization: Basic {secret}"),
+        (f"http.{parts.scheme}://{host}/.extraHeader", f"Authorization: {header}"),
         ("http.followRedirects", "false"),
     ]
-    return plain, _as_variables(entries)
+    # Without a password, the name is one.
+    secrets = Secrets([login, login.removesuffix(":"), login.partition(":")[2]])
+    secrets.add(secrets_of_headers({"authorization": header}))
+    return plain, _as_variables(entries), secrets
 
 
 def _as_variables(entries: Sequence[tuple[str, str]]) -> dict[str, str]:
@@ -333,6 +364,20 @@ def _size(folder: Path) -> int:
         except OSError:
             continue  # removed meanwhile
     return total
+
+
+def make_temporary(parent: Path) -> Path:
+    """Make a folder, and remove those that servers left which were killed."""
+    make_folders(parent)
+    with os.scandir(parent) as entries:
+        left = [
+            Path(entry.path)
+            for entry in entries
+            if time.time() - entry.stat(follow_symlinks=False).st_mtime > LEFT_SECONDS
+        ]
+    for folder in left:
+        _remove(folder)
+    return Path(os.path.realpath(tempfile.mkdtemp(prefix="git-", dir=parent)))
 
 
 def _remove(folder: Path) -> None:

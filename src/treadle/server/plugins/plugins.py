@@ -20,7 +20,9 @@ class Plugins:
     def __init__(
         self, configuration: Configuration, active: ActivePlugins, sandbox: Sandbox
     ) -> None:
-        git = GitFetcher(sandbox, Workers("git", 4), configuration.environ)
+        # In the home, like the installed files: commands may write in the folder of the system.
+        fetched = configuration.home / ".tmp" / "fetched"
+        git = GitFetcher(sandbox, Workers("git", 4), configuration.environ, fetched)
         changes = Workers("plugins", 1)
         self.active: Final = active
         self.catalog: Final = PluginCatalog(configuration, active)
