@@ -12,6 +12,7 @@ import pytest
 
 from treadle.transport.auth import Auth, AuthConfigError, CapabilityToken
 from treadle.transport.base import Transport
+from treadle.transport.websocket.http import is_response_ready
 from treadle.transport.websocket.listener import WebSocketListener
 
 UPGRADE = {
@@ -283,3 +284,11 @@ async def test_a_port_in_use_is_reported_at_the_start() -> None:
     async with running() as port:
         with pytest.raises(OSError, match="in use"):
             await WebSocketListener("127.0.0.1", port).start()
+
+
+def test_a_length_of_thousands_of_digits_is_only_a_large_one() -> None:
+    """Python refuses to convert it, and the connection would end with a traceback in the log."""
+    head = f"HTTP/1.1 403 No\r\ncontent-length: {'9' * 6000}\r\n\r\n".encode()
+
+    assert not is_response_ready(head + b"no")
+    assert is_response_ready(head + bytes(64 * 1024))
