@@ -17,7 +17,7 @@ from treadle.engine.conversation.input import NO_FILES, InputFiles, message
 from treadle.engine.conversation.messages import ClientMessages
 from treadle.engine.conversation.model_context import ModelContext
 from treadle.engine.conversation.queue import SubmissionQueue
-from treadle.engine.conversation.sources import written_by
+from treadle.engine.conversation.sources import Source, written_by
 from treadle.engine.errors import (
     InvalidInput,
     NoActiveTurn,
@@ -185,12 +185,13 @@ class LoadedThread:
         profile: Profile | None = None,
         *,
         files: InputFiles = NO_FILES,
+        source: Source | None = None,
     ) -> AcceptedTurn:
         """Accept input for a new turn or for the active one.
 
         Call `AcceptedTurn.start` after the reply to the client, and await `intake.input_stored`
         before that. `profile` is the permission profile that the turn requests; `files` holds the
-        contents of the input's files.
+        contents of the input's files, and `source` is given if it is not the user's.
 
         Raises:
             InvalidInput: the input is invalid.
@@ -199,7 +200,7 @@ class LoadedThread:
         """
         if turn_id := self.messages.turn_of(params.client_user_message_id, params.input):
             return AcceptedTurn(self, self._earlier_turn(turn_id))
-        pending = self.context.message_of(params, files)
+        pending = self.context.message_of(params, files, source)
         if self.turn is not None:
             self._check_steerable(self.turn)
             self._steer_input(self.turn, pending)

@@ -28,7 +28,7 @@ from treadle.engine.conversation.input import (
 )
 from treadle.engine.conversation.items import ItemStream
 from treadle.engine.conversation.personality import personality_switch
-from treadle.engine.conversation.sources import without_sources, written_by
+from treadle.engine.conversation.sources import Source, without_sources, written_by
 from treadle.engine.errors import InvalidInput
 from treadle.engine.plugins.mentions import MAX_MENTIONS, describe_plugin, mentioned_plugins
 from treadle.engine.project.docs import ProjectDocs, read_project_docs
@@ -94,7 +94,12 @@ class ModelContext:
         # Ids of plugins that the input of the turn mentions, until they are described.
         self._mentioned: dict[str, None] = {}
 
-    def message_of(self, params: TurnStartParams | TurnSteerParams, files: InputFiles) -> Message:
+    def message_of(
+        self,
+        params: TurnStartParams | TurnSteerParams,
+        files: InputFiles,
+        source: Source | None = None,
+    ) -> Message:
         """Return the input of a request, preceded by new or changed additional context."""
         output, items = None, to_model_items(params.input, files)
         tool_output = params.tool_output if isinstance(params, TurnStartParams) else None
@@ -119,7 +124,9 @@ class ModelContext:
             self._client_context |= changed
         if self._state.meta.parent_thread_id is not None:
             # The agent above gives the tasks, also those in a later fork of the thread.
-            items = [written_by("agent", item) for item in items]
+            source = "agent"
+        if source is not None:
+            items = [written_by(source, item) for item in items]
         return Message(params.input, items, params.client_user_message_id, output)
 
     def _instructions_size(self, params: TurnStartParams | TurnSteerParams) -> int:

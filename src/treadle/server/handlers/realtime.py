@@ -39,8 +39,8 @@ from treadle.protocol.realtime import (
     ThreadRealtimeStopParams,
     ThreadRealtimeStopResponse,
 )
+from treadle.server.realtime.delegation import NotRunning
 from treadle.server.realtime.service_events import RATE
-from treadle.server.realtime.session import NotRunning
 from treadle.server.realtime.voices import VOICES
 from treadle.server.session import ClientSession
 
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
 MAX_TEXT: Final = 64 * 1024
+MAX_NAME: Final = 4096
 MAX_AUDIO: Final = 1024 * 1024
 """The maximum length of a chunk of audio, in base64: about 16 seconds."""
 
@@ -63,6 +64,8 @@ async def thread_realtime_start(
     thread = server.threads.get(params.thread_id)
     for name in ("prompt", "realtime_start_instructions", "realtime_end_instructions"):
         _check_length(getattr(params, name) or "", name)
+    for name in ("model", "realtime_session_id", "session_id"):
+        _check_length(getattr(params, name) or "", name, MAX_NAME)
     try:
         start = await server.realtime.prepare(thread, params)
     except ModelError as error:
@@ -148,6 +151,6 @@ def _conversation(ctx: Context[ClientSession], thread_id: str) -> Iterator[Realt
         raise InvalidRequest(message, kind="noRealtimeConversation") from error
 
 
-def _check_length(text: object, field: str) -> None:
-    if isinstance(text, str) and len(text) > MAX_TEXT:
-        raise InvalidInput(field, f"{field} must have at most {MAX_TEXT} characters")
+def _check_length(text: object, field: str, limit: int = MAX_TEXT) -> None:
+    if isinstance(text, str) and len(text) > limit:
+        raise InvalidInput(field, f"{field} must have at most {limit} characters")

@@ -17,15 +17,16 @@ from treadle.model.base import ModelError
 from treadle.model.http.client import ProviderEndpoint
 from treadle.model.provider import ProviderConfig, no_credentials
 from treadle.protocol.realtime import ThreadRealtimeStartParams
+from treadle.server.realtime.delegation import NotRunning
 from treadle.server.realtime.service_events import Version
 from treadle.server.realtime.session import (
-    NotRunning,
     RealtimeOptions,
     RealtimeSession,
     ServiceAddress,
 )
 from treadle.server.realtime.startup_context import startup_context
 from treadle.server.realtime.voices import default_voice, voices_of
+from treadle.support.text.secrets import secrets_of_parameters, secrets_of_url
 
 DEFAULT_MODEL: Final = "gpt-realtime-1.5"
 _PROMPT: Final = (
@@ -133,7 +134,8 @@ class RealtimeConversations:
             headers["openai-alpha"] = "quicksilver=v1"
         base = effective.experimental_realtime_ws_base_url or provider.base_url
         model = params.model or effective.experimental_realtime_ws_model or DEFAULT_MODEL
-        return ServiceAddress(service_url(base, provider, version, model), headers)
+        secrets = [*secrets_of_url(base), *secrets_of_parameters(provider.query_params.items())]
+        return ServiceAddress(service_url(base, provider, version, model), headers, secrets)
 
 
 def service_url(base: str, provider: ProviderConfig, version: Version, model: str) -> str:

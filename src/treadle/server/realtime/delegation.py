@@ -25,6 +25,10 @@ _FINISHED: Final = "The agent has finished. Its result is in the preceding [BACK
 _STEERED: Final = "The agent is working on an earlier task and takes this as guidance."
 
 
+class NotRunning(Exception):
+    """The thread has no realtime conversation."""
+
+
 class Delegation:
     """Hands tasks to a thread and reports what its agent says."""
 
@@ -52,7 +56,8 @@ class Delegation:
         unwatch = thread.log.watch(wake.set)
         try:
             params = TurnStartParams([TextUserInput(text=_input(task.input, said))], thread.id)
-            accepted = thread.begin_turn(params)
+            # A task is what a model has made of what was said, so it authorizes nothing.
+            accepted = thread.begin_turn(params, source="agent")
             await input_stored(thread, accepted)
             accepted.start()
             if is_steered:

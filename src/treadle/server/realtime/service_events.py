@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from treadle.model.http.sse import is_excessive
 from treadle.protocol.base import JsonValue
 from treadle.protocol.realtime import ConversationTextRole, RealtimeOutputModality
 from treadle.support.text.json_text import encode_json
@@ -114,6 +115,8 @@ def read_event(frame: bytes, version: Version) -> ServiceEvent | None:
     Raises:
         UnreadableEvent: it is not a JSON object with a type, or a part of it has the wrong type.
     """
+    if is_excessive(frame):
+        raise UnreadableEvent("the realtime service sent a message with too many parts")
     try:
         event = msgspec.json.decode(frame)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -135,7 +138,8 @@ def read_event(frame: bytes, version: Version) -> ServiceEvent | None:
 
 def _audio(event: Mapping[str, JsonValue]) -> SpokenAudio:
     rate, channels = event.get("sample_rate", RATE), event.get("channels", 1)
-    if not isinstance(rate, int) or not isinstance(channels, int):
+    # A boolean is an `int`, too.
+    if type(rate) is not int or type(channels) is not int:
         raise UnreadableEvent("the realtime service sent audio without a format")
     is_valid = 0 < rate < 2**32 and 0 < channels < 2**16
     if not is_valid:

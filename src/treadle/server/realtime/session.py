@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
@@ -16,7 +17,7 @@ from treadle.protocol import notifications as n
 from treadle.protocol import realtime
 from treadle.protocol.realtime import ConversationTextRole, RealtimeOutputModality
 from treadle.server.realtime import service_events as service
-from treadle.server.realtime.delegation import Delegation
+from treadle.server.realtime.delegation import Delegation, NotRunning
 from treadle.server.realtime.transcript import SpokenText
 from treadle.support.concurrency.tasks import BackgroundTasks
 from treadle.support.ids import uuid7
@@ -28,6 +29,11 @@ CONNECT_SECONDS: Final = 15.0
 """The time until the service has accepted the session."""
 
 SEND_SECONDS: Final = 10.0
+MAX_EVENT_BYTES: Final = 4 * 1024 * 1024
+"""The maximum size of a message of the service: a minute of audio in base64."""
+
+MAX_LOUD_FAULTS: Final = 10
+"""How many unreadable messages are warnings in the log; the service may send any number."""
 
 _STARTED: Final = (
     "<realtime_conversation>\nA realtime conversation has started. You work behind a voice model: "
@@ -45,10 +51,6 @@ CloseReason: TypeAlias = Literal["requested", "error", "transport_closed"]
 logger = logging.getLogger(__name__)
 
 
-class NotRunning(Exception):
-    """The thread has no realtime conversation."""
-
-
 class ServiceFailed(Exception):
     """The service reported an error, after which the conversation ends."""
 
@@ -58,6 +60,8 @@ class ServiceAddress(Struct, frozen=True):
 
     url: str
     headers: Mapping[str, str]
+    # What no error may repeat, besides the headers.
+    secrets: Sequence[str] = ()
 
 
 class RealtimeOptions(Struct, frozen=True):
@@ -88,30 +92,45 @@ class RealtimeSession:
         self._sending = asyncio.Lock()
         self._reason: CloseReason = "transport_closed"
         self._is_open = False
+        # Ends the attempt to connect.
+        self._opening: asyncio.Timeout | None = None
+        self._faults = 0
         self._delegation = Delegation(thread, options.version, self._send)
 
     async def run(self, address: ServiceAddress) -> None:
         """Connect, and follow the conversation to its end."""
         self._secrets.add(secrets_of_headers(address.headers))
+        self._secrets.add(address.secrets)
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                transport = await self._connect(address)
-            await self._follow(transport)
+            if not self._is_stopped:
+                async with asyncio.timeout(CONNECT_SECONDS) as self._opening:
+                    transport = await self._connect(address)
+                self._opening = None
+                await self._follow(transport)
         except TimeoutError:
             self._fail(f"the realtime service did not answer within {CONNECT_SECONDS:g} s")
+        except NotRunning:
+            self._fail("the realtime service closed the connection")
         except (TransportError, ServiceFailed, ValueError) as error:
             self._fail(str(error))
         except Exception as error:  # task owner: the conversation ends, the thread goes on
             logger.exception("realtime conversation failed", extra={"thread_id": self._thread.id})
             self._fail(f"the realtime conversation failed: {type(error).__name__}")
         finally:
+            self._opening = None
             await self._close()
 
     async def stop(self) -> None:
-        """End the conversation."""
+        """End the conversation, also one that the service has not accepted yet."""
         self._reason = "requested"
+        if self._opening is not None and not self._opening.expired():
+            self._opening.reschedule(asyncio.get_running_loop().time())
         if self._transport is not None:
             await self._transport.close()
+
+    @property
+    def _is_stopped(self) -> bool:
+        return self._reason == "requested"
 
     # -- input
 
@@ -154,7 +173,10 @@ class RealtimeSession:
 
     async def _connect(self, address: ServiceAddress) -> Transport:
         transport = self._transport = await connect_websocket(
-            address.url, headers=address.headers, open_timeout=CONNECT_SECONDS
+            address.url,
+            headers=address.headers,
+            open_timeout=CONNECT_SECONDS,
+            limit=MAX_EVENT_BYTES,
         )
         options = self._options
         await transport.send(
@@ -197,6 +219,8 @@ class RealtimeSession:
 
     async def _handle_all(self, frames: Sequence[bytes | object]) -> None:
         for frame in frames:
+            if self._is_stopped:
+                return
             event = self._read(frame)
             if event is not None:
                 await self._handle(event)
@@ -209,7 +233,9 @@ class RealtimeSession:
         try:
             return service.read_event(frame, self._options.version)
         except service.UnreadableEvent as error:
-            logger.warning("realtime event skipped", extra={"reason": str(error)})
+            self._faults += 1
+            level = logging.WARNING if self._faults <= MAX_LOUD_FAULTS else logging.DEBUG
+            logger.log(level, "realtime event skipped", extra={"reason": str(error)})
             return None
 
     async def _handle(self, event: service.ServiceEvent) -> None:
@@ -250,12 +276,18 @@ class RealtimeSession:
                 "active_transcript": [{"role": role, "text": text} for role, text in said],
             }
         )
-        self._tasks.spawn(self._delegation.run(task, said), f"task {task.id}")
+        self._tasks.spawn(self._run_task(task, said), f"task {task.id[:100]}")
+
+    async def _run_task(
+        self, task: service.AgentTask, said: Sequence[tuple[service.Role, str]]
+    ) -> None:
+        with suppress(NotRunning):  # the conversation ends, and with it its reports
+            await self._delegation.run(task, said)
 
     # -- the end
 
     def _fail(self, reason: str) -> None:
-        if self._reason == "requested":
+        if self._is_stopped:
             return  # the connection was closed on purpose
         self._reason = "error"
         error = realtime.ThreadRealtimeErrorNotification(

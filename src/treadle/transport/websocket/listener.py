@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
+from treadle.jsonrpc.framing import MAX_MESSAGE_BYTES
 from treadle.support.listeners import OWN_LISTENERS
 from treadle.transport.admission import ConnectionLimits
 from treadle.transport.auth import Auth, refuse_open_listener
@@ -113,8 +114,11 @@ async def connect_websocket(
     ssl: "SSLContext | None" = None,
     open_timeout: float = 10.0,
     keepalive: Keepalive | None = Keepalive(),  # noqa: B008 - frozen
+    limit: int = MAX_MESSAGE_BYTES,
 ) -> Transport:
     """Connect to a ws:// or wss:// URL; `token` goes into the Authorization header.
+
+    A received message may have `limit` bytes.
 
     Raises:
         UpgradeRefused: the server refused the upgrade.
@@ -135,7 +139,7 @@ async def connect_websocket(
     if token is not None:
         fields["authorization"] = f"Bearer {token}"
     transport = WebSocketTransport(
-        f"{parts.scheme} {parts.hostname}:{port}", is_client=True, keepalive=keepalive
+        f"{parts.scheme} {parts.hostname}:{port}", is_client=True, keepalive=keepalive, limit=limit
     )
     with connection_errors(transport.peer, open_timeout):
         async with asyncio.timeout(open_timeout):
