@@ -18,6 +18,7 @@ import msgspec
 
 from treadle.accounts.credentials import OpenaiLogin, external_tokens, login_of
 from treadle.accounts.document import AuthDocument, ManagedTokens
+from treadle.accounts.renewal_lock import renewing
 from treadle.accounts.tokens import InvalidToken
 from treadle.model.provider import CredentialsRejected
 from treadle.protocol.account import ChatgptAuthTokensRefreshParams
@@ -25,7 +26,6 @@ from treadle.protocol.base import JsonValue
 from treadle.support.concurrency.imports import import_late
 from treadle.support.concurrency.tasks import BackgroundTasks
 from treadle.support.concurrency.workers import Workers
-from treadle.support.files.file_lock import locked
 
 if TYPE_CHECKING:
     from treadle.accounts.credentials import CredentialStore
@@ -262,7 +262,7 @@ def with_tokens(document: AuthDocument, granted: dict[str, JsonValue]) -> AuthDo
 def _lock(credentials: CredentialStore) -> ExitStack | None:
     """Wait for the lock, in a worker thread."""
     with ExitStack() as stack:
-        if stack.enter_context(locked(credentials.home / LOCK, seconds=LOCK_SECONDS)):
+        if stack.enter_context(renewing(credentials.home / LOCK, seconds=LOCK_SECONDS)):
             return stack.pop_all()
     return None
 
