@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from sqlite3 import Connection
@@ -17,7 +18,7 @@ from treadle.protocol.notifications import THREAD_PROJECT_UPDATED
 from treadle.protocol.project import ThreadProjectUpdatedNotification
 from treadle.protocol.thread_manage import ThreadListParams
 from treadle.server.errors import unknown_thread
-from treadle.store.journal import BadCursor, ThreadNotFound
+from treadle.store.journal import BadCursor, StoreError, ThreadNotFound
 from treadle.store.organization.errors import InvalidOrganization
 from treadle.store.store import Store
 from treadle.store.stored_thread import MAX_LIMIT, ThreadPage, ThreadQuery
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from treadle.server.server import Server
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 
 class ChosenThreads(Struct, frozen=True):
@@ -109,8 +112,11 @@ async def chosen_threads(store: Store, params: ThreadListParams) -> ChosenThread
             found = [thread_id for (thread_id,) in rows]
             if value is None:
                 none_of += found
+            elif only is None:
+                only = found
             else:
-                only = found if only is None else [each for each in only if each in set(found)]
+                both = set(found)
+                only = [each for each in only if each in both]
         return ChosenThreads(only, none_of)
 
     return await read(store, choose)
@@ -192,11 +198,23 @@ async def inherit_project(server: Server, source_id: str, thread: LoadedThread) 
     store = server.threads.store
     await store.refresh_placements()
     project_id = store.placement(source_id).project_id
-    if project_id is not None and not thread.meta.ephemeral:
+    if project_id is None or thread.meta.ephemeral:
+        return
+    try:
         await assign_project(server, [thread.id], project_id)
+    except (InvalidOptions, StoreError) as error:
+        # The fork exists: an error would only make the client fork again.
+        extra = {"thread_id": thread.id, "reason": str(error)}
+        logger.warning("fork without its project", extra=extra)
 
 
 async def forget_thread(store: Store, thread_id: str) -> None:
     """Remove a deleted thread from its section and project, with its attachments."""
-    if (store.home / "organization.sqlite").exists():
+    if not (store.home / "organization.sqlite").exists():
+        return
+    try:
         await store.run(lambda: store.organization.forget(thread_id))
+    except StoreError as error:
+        # The thread is gone, and no other one ever has its id.
+        extra = {"thread_id": thread_id, "reason": str(error)}
+        logger.warning("thread remains in the organization", extra=extra)

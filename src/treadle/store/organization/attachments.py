@@ -11,6 +11,7 @@ import msgspec
 from treadle.protocol.attachment import ThreadAttachment
 from treadle.protocol.base import JsonValue
 from treadle.store.organization.errors import InvalidOrganization
+from treadle.store.organization.rows import decoded_column
 from treadle.support.ids import uuid7
 
 MAX_PAYLOAD: Final = 65_536
@@ -28,7 +29,7 @@ def attachments_of(connection: sqlite3.Connection | None, thread_id: str) -> lis
     rows = connection.execute(
         f"select {_COLUMNS} from attachments where thread_id = ? order by id",  # noqa: S608  fixed columns
         (thread_id,),
-    )
+    ).fetchall()
     return [_attachment(*row) for row in rows]
 
 
@@ -120,4 +121,5 @@ def check_identity(type_: str, key: str) -> None:
 
 
 def _attachment(id_: str, type_: str, key: str, payload: str, created_at: int) -> ThreadAttachment:
-    return ThreadAttachment(type_, created_at, id_, key, msgspec.json.decode(payload))
+    content = decoded_column(msgspec.json.decode, payload, None)
+    return ThreadAttachment(type_, created_at, id_, key, content)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import errno
 import os
 import sqlite3
 import threading
@@ -11,11 +11,10 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from treadle.store.index.database import is_damage
-from treadle.store.journal import StoreError
+from treadle.store.journal import StorageFailed, StoreError
+from treadle.store.organization.salvage import replace_damaged
 
 FILE_NAME: Final = "organization.sqlite"
-DAMAGED_NAME: Final = f"{FILE_NAME}.damaged"
 BUSY_SECONDS: Final = 5.0
 VERSION: Final = 1
 
@@ -42,11 +41,31 @@ create table attachments (
 create index attachment_owners on attachments (type, identity_key, thread_id);
 """
 
-logger = logging.getLogger(__name__)
+TABLES: Final = ("sections", "section_members", "projects", "project_members", "attachments")
+
+# What an error of SQLite means for the client. None of them says that the content is damaged.
+_NUMBERS: Final = {
+    sqlite3.SQLITE_BUSY: errno.EBUSY,
+    sqlite3.SQLITE_LOCKED: errno.EBUSY,
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_READONLY: errno.EROFS,
+    sqlite3.SQLITE_PERM: errno.EACCES,
+    sqlite3.SQLITE_CANTOPEN: errno.EACCES,
+    sqlite3.SQLITE_NOMEM: errno.ENOMEM,
+}
+_DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class OrganizationUnavailable(StoreError):
-    """The database cannot be used: it is locked for too long, or from a newer server."""
+    """The database cannot be used: it is from a newer server."""
+
+
+class OrganizationDamaged(StoreError):
+    """The content of the database is damaged; `file` is the inode that has it."""
+
+    def __init__(self, reason: str, file: int) -> None:
+        super().__init__(f"{FILE_NAME}: {reason}")
+        self.file = file
 
 
 class OrganizationDatabase:
@@ -70,7 +89,9 @@ class OrganizationDatabase:
         """Yield a connection, or `None` if nothing has been organized yet.
 
         Raises:
-            OrganizationUnavailable: it cannot be read now.
+            OrganizationUnavailable: it is from a newer server.
+            OrganizationDamaged: its content is damaged.
+            StorageFailed: it cannot be read now.
         """
         if not self.path.exists():
             yield None
@@ -83,7 +104,9 @@ class OrganizationDatabase:
         """Yield a connection whose changes are made as a whole, and are on the disk afterwards.
 
         Raises:
-            OrganizationUnavailable: it cannot be written now.
+            OrganizationUnavailable: it is from a newer server.
+            OrganizationDamaged: its content is damaged.
+            StorageFailed: it cannot be written now.
         """
         with self._connected() as connection:
             connection.execute("begin immediate")
@@ -95,31 +118,56 @@ class OrganizationDatabase:
                 raise
             connection.execute("commit")
 
-    @contextmanager
-    def _connected(self) -> Iterator[sqlite3.Connection]:
+    def repair(self, damaged: OrganizationDamaged) -> None:
+        """Set the damaged file aside, and continue with the rows of it that can be read.
+
+        Raises:
+            StorageFailed: the new file cannot be written; the damaged one stays.
+        """
         with self._lock:
             try:
-                with closing(self._open()) as connection:
-                    yield connection
-            except sqlite3.OperationalError as error:
-                raise OrganizationUnavailable(f"{FILE_NAME}: {error}") from error
+                replace_damaged(self.path, damaged.file, TABLES, _prepare)
+            except sqlite3.Error as error:
+                raise self._failure(error, damaged.file) from error
+            except OSError as error:
+                raise StorageFailed(str(self.path.parent), error) from error
 
-    def _open(self) -> sqlite3.Connection:
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        file = 0
+        with self._lock:
+            try:
+                file = self._make_file()
+                with closing(self._connect()) as connection:
+                    yield connection
+            except sqlite3.Error as error:
+                raise self._failure(error, file) from error
+            except OSError as error:
+                raise StorageFailed(str(self.path.parent), error) from error
+
+    def _failure(self, error: sqlite3.Error, file: int) -> StoreError:
+        # The lowest byte of an extended code is the primary code. A disk that cannot be read for
+        # a moment has not damaged anything.
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        if code in _DAMAGE or (code == sqlite3.SQLITE_ERROR and "no such" in str(error)):
+            return OrganizationDamaged(str(error), file)
+        number = _NUMBERS.get(code, errno.EIO)
+        return StorageFailed(str(self.path.parent), OSError(number, str(error)))
+
+    def _make_file(self) -> int:
+        """Create the file, unless it exists, and return its inode."""
+        # Only for its owner from the beginning.
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(self.path, flags, 0o600)
         try:
-            return self._connect()
-        except sqlite3.DatabaseError as error:
-            if not is_damage(error):
-                raise
-            logger.warning("organization set aside", extra={"reason": str(error)})
-            self.path.replace(self.path.with_name(DAMAGED_NAME))
-            return self._connect()
+            return os.fstat(descriptor).st_ino
+        finally:
+            os.close(descriptor)
 
     def _connect(self) -> sqlite3.Connection:
-        # Only for its owner from the beginning.
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
         connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
         try:
-            connection.execute("pragma synchronous = full")
+            connection.execute("pragma synchronous = extra")
             _prepare(connection)
         except BaseException:
             connection.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 from sqlite3 import Connection
 from typing import TypeVar
 
-from treadle.store.organization.database import OrganizationDatabase
+from treadle.store.organization.database import OrganizationDamaged, OrganizationDatabase
 from treadle.store.organization.placement import NOWHERE, Placement
 from treadle.store.organization.sections import all_sections
 
@@ -38,7 +38,7 @@ class Organization:
         """Read the places of all threads, if they have changed.
 
         Raises:
-            OrganizationUnavailable: the database cannot be used.
+            StoreError: the database cannot be used.
         """
         if not self.is_current:
             self.read(lambda _connection: None)
@@ -47,30 +47,46 @@ class Organization:
         """Run an operation that changes nothing.
 
         Raises:
-            OrganizationUnavailable: the database cannot be used.
+            StoreError: the database cannot be used.
         """
-        stamp = self._database.stamp
-        with self._database.reading() as connection:
-            result = operation(connection)
-            self._keep(connection, stamp)
-        return result
+
+        def run() -> T:
+            stamp = self._database.stamp
+            with self._database.reading() as connection:
+                result = operation(connection)
+                self._keep(connection, stamp)
+            return result
+
+        return self._repairing(run)
 
     def change(self, operation: Callable[[Connection], T]) -> T:
         """Run an operation as a whole; its changes are on the disk afterwards.
 
         Raises:
-            OrganizationUnavailable: the database cannot be used.
+            StoreError: the database cannot be used.
         """
-        with self._database.writing() as connection:
-            result = operation(connection)
+
+        def run() -> T:
+            with self._database.writing() as connection:
+                return operation(connection)
+
+        result = self._repairing(run)
         self.refresh()
         return result
+
+    def _repairing(self, run: Callable[[], T]) -> T:
+        """Run an operation, once more after the repair of a damaged database."""
+        try:
+            return run()
+        except OrganizationDamaged as damaged:
+            self._database.repair(damaged)
+            return run()
 
     def forget(self, thread_id: str) -> None:
         """Remove a deleted thread.
 
         Raises:
-            OrganizationUnavailable: the database cannot be used.
+            StoreError: the database cannot be used.
         """
         if self._database.stamp is None:
             return
@@ -89,13 +105,13 @@ class Organization:
             sections = {each.id: each for each in all_sections(connection)}
             rows = connection.execute(
                 "select thread_id, section_id, entered_at from section_members"
-            )
+            ).fetchall()
             for thread_id, section_id, entered_at in rows:
                 if section_id in sections:
                     found[thread_id] = Placement(sections[section_id], entered_at)
             for thread_id, project_id in connection.execute(
                 "select thread_id, project_id from project_members"
-            ):
+            ).fetchall():
                 known = found.get(thread_id, NOWHERE)
                 found[thread_id] = Placement(known.section, known.entered_at, project_id)
         self._placements, self._stamp = found, stamp

@@ -11,6 +11,7 @@ import msgspec
 
 from treadle.protocol.project import Project, ProjectRoot
 from treadle.store.organization.errors import InvalidOrganization
+from treadle.store.organization.rows import decoded_column
 from treadle.store.organization.sections import checked_name
 from treadle.support.ids import uuid7
 
@@ -29,7 +30,8 @@ def all_projects(connection: sqlite3.Connection | None) -> list[Project]:
     """Return the projects in order, without their recency."""
     if connection is None:
         return []
-    rows = connection.execute(f"select {_COLUMNS} from projects order by position")  # noqa: S608  fixed columns
+    sql = f"select {_COLUMNS} from projects order by position"  # noqa: S608  fixed columns
+    rows = connection.execute(sql).fetchall()
     return [_project(row) for row in rows]
 
 
@@ -220,8 +222,8 @@ def _project(row: Sequence[Any]) -> Project:
     return Project(
         id=id_,
         name=name,
-        roots=_read_roots(roots),
-        metadata=_read_metadata(metadata),
+        roots=decoded_column(_read_roots, roots, []),
+        metadata=decoded_column(_read_metadata, metadata, {}),
         position=position,
         created_at=created_at,
         updated_at=updated_at,

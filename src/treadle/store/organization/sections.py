@@ -10,19 +10,23 @@ import msgspec
 
 from treadle.protocol.section import ThreadSection, ThreadSectionAppearance
 from treadle.store.organization.errors import InvalidOrganization
+from treadle.store.organization.rows import decoded_column
 from treadle.support.ids import uuid7
 
 # Upstream's id: clients know it.
 PINNED: Final = ThreadSection("01984de2-8f74-7c91-a3b2-5c5e937cf318", "Pinned")
 MAX_SECTIONS: Final = 1000
 MAX_NAME: Final = 1000
+_read_appearance = msgspec.json.Decoder(ThreadSectionAppearance).decode
 
 
 def all_sections(connection: sqlite3.Connection | None) -> list[ThreadSection]:
     """Return the sections in order; the built-in one is the first."""
     if connection is None:
         return [PINNED]
-    rows = connection.execute("select id, name, appearance from sections order by position")
+    rows = connection.execute(
+        "select id, name, appearance from sections order by position"
+    ).fetchall()
     return [PINNED, *(_section(*row) for row in rows)]
 
 
@@ -169,8 +173,8 @@ def _check_own(section_id: str, what: str) -> None:
 
 
 def _section(id_: str, name: str, appearance: str | None) -> ThreadSection:
-    decoded = appearance and msgspec.json.decode(appearance, type=ThreadSectionAppearance)
-    return ThreadSection(id_, name, decoded or None)
+    decoded = None if appearance is None else decoded_column(_read_appearance, appearance, None)
+    return ThreadSection(id_, name, decoded)
 
 
 def _text(appearance: ThreadSectionAppearance | None) -> str | None:
