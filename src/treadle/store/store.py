@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -14,7 +13,7 @@ import msgspec
 
 from treadle.protocol.base import GitInfo
 from treadle.store.index.names import append_name
-from treadle.store.journal import Journal, StorageFailed, StoreError, ThreadExists, ThreadNotFound
+from treadle.store.journal import Journal, StorageFailed, ThreadExists, ThreadNotFound
 from treadle.store.lease import Lease
 from treadle.store.memory import MemoryJournal
 from treadle.store.organization.placement import NOWHERE, Placement
@@ -57,8 +56,6 @@ SEQ_GAP: Final = 1 << 20
 MAX_WORKERS: Final = 8  # more would only compete for the interpreter
 T = TypeVar("T")
 
-logger = logging.getLogger(__name__)
-
 
 class Store:
     """Creates, opens, reads and lists threads; several servers may share one home."""
@@ -69,8 +66,6 @@ class Store:
         # Worker threads list threads while the event loop writes.
         self._lock = threading.Lock()
         self._workers = Workers("store", MAX_WORKERS)
-        # Why the organization could not be read; logged once.
-        self._organization_fault: str | None = None
         self._opened: Catalog | None = None
         # Folders whose names are known to be synced.
         self._synced_folders: set[Path] = set()
@@ -108,15 +103,8 @@ class Store:
             await self.run(self._refresh_organization)
 
     def _refresh_organization(self) -> None:
-        fault = None
-        try:
-            # The first access imports SQLite, which belongs in a worker thread too.
-            self.organization.refresh()
-        except StoreError as error:
-            fault = str(error)
-        if fault not in (None, self._organization_fault):
-            logger.warning("sections and projects not read", extra={"reason": fault})
-        self._organization_fault = fault
+        # The first access imports SQLite, which belongs in a worker thread too.
+        self.organization.refresh()
 
     def create(self, meta: ThreadMeta, *, ephemeral: bool = False) -> Journal:
         """Create a thread; unless ephemeral, it has a file, which `Journal.sync` puts on disk.

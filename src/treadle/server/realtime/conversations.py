@@ -42,6 +42,8 @@ class RealtimeConversations:
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
         self._sessions: dict[str, RealtimeSession] = {}
+        # The threads whose end is noticed.
+        self._followed: set[str] = set()
 
     def find(self, thread_id: str) -> RealtimeSession:
         """Return the conversation of a thread.
@@ -70,6 +72,7 @@ class RealtimeConversations:
             self._configuration.effective, settings.cwd, settings.config
         )
         options = _options(thread, params, effective)
+        thread.context.check_room(options.notes, "realtimeStartInstructions")
         address = await self._address(thread, params, options.version, effective)
         session_id = params.realtime_session_id or params.session_id
         return partial(self._start, thread, options, address, session_id)
@@ -83,7 +86,8 @@ class RealtimeConversations:
     ) -> None:
         session = RealtimeSession(thread, options, session_id)
         before, self._sessions[thread.id] = self._sessions.get(thread.id), session
-        if before is None:
+        if thread.id not in self._followed:
+            self._followed.add(thread.id)
             thread.at_close(partial(self._forget, thread))
         name = f"realtime conversation of {thread.id}"
         thread.services.tasks.spawn(self._run(thread, session, before, address), name)
@@ -104,6 +108,7 @@ class RealtimeConversations:
                 del self._sessions[thread.id]
 
     def _forget(self, thread: LoadedThread) -> None:
+        self._followed.discard(thread.id)
         session = self._sessions.get(thread.id)
         if session is not None and not thread.services.tasks.is_closed:
             thread.services.tasks.spawn(session.stop(), f"end of {thread.id}")

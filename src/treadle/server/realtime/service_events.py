@@ -18,6 +18,7 @@ Version: TypeAlias = Literal["v1", "v2"]
 Role: TypeAlias = Literal["user", "assistant"]
 
 MAX_VALUE_CHARS: Final = 64 * 1024
+MAX_ID_CHARS: Final = 1024
 RATE: Final = 24_000
 """The samples per second that a session is configured for."""
 
@@ -159,7 +160,7 @@ def _other(event: Mapping[str, JsonValue], kind: str, version: Version) -> Servi
     if kind == "error":
         return ServiceFault(_text(_object(event, "error"), "message"))
     if version == "v1" and kind == "conversation.handoff.requested":
-        ids = _text(event, "handoff_id"), _text(event, "item_id")
+        ids = _id(event, "handoff_id"), _id(event, "item_id")
         return AgentTask(*ids, _text(event, "input_transcript"))
     if version == "v2" and kind == "conversation.item.done":
         return _call(_object(event, "item"))
@@ -170,7 +171,7 @@ def _call(item: Mapping[str, JsonValue]) -> AgentTask | Silence | None:
     """Return what a finished item requests, if it is a call of one of our tools."""
     if item.get("type") != "function_call":
         return None
-    call_id = _text(item, "call_id")
+    call_id = _id(item, "call_id")
     if item.get("name") == SILENCE_TOOL:
         return Silence(call_id)
     if item.get("name") != TASK_TOOL:
@@ -183,7 +184,9 @@ def _call(item: Mapping[str, JsonValue]) -> AgentTask | Silence | None:
         raise UnreadableEvent(f"the arguments of {TASK_TOOL} are not an object")
     item_id = item.get("id")
     return AgentTask(
-        call_id, item_id if isinstance(item_id, str) else "", _text(arguments, "prompt")
+        call_id,
+        item_id[:MAX_ID_CHARS] if isinstance(item_id, str) else "",
+        _text(arguments, "prompt"),
     )
 
 
@@ -191,6 +194,14 @@ def _object(event: Mapping[str, JsonValue], key: str) -> Mapping[str, JsonValue]
     value = event.get(key)
     if not isinstance(value, dict):
         raise UnreadableEvent(f"the realtime service sent an event without `{key}`")
+    return value
+
+
+def _id(event: Mapping[str, JsonValue], key: str) -> str:
+    """Return an id, which an answer repeats: it cannot be shortened."""
+    value = _text(event, key, limit=None)
+    if len(value) > MAX_ID_CHARS:
+        raise UnreadableEvent(f"the realtime service sent a `{key}` that is too long")
     return value
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
@@ -13,6 +12,7 @@ from msgspec import Struct
 from treadle.engine.conversation.input import message
 from treadle.engine.conversation.sources import written_by
 from treadle.engine.thread import LoadedThread
+from treadle.model.base import ModelItem
 from treadle.protocol import notifications as n
 from treadle.protocol import realtime
 from treadle.protocol.realtime import ConversationTextRole, RealtimeOutputModality
@@ -34,6 +34,9 @@ MAX_EVENT_BYTES: Final = 4 * 1024 * 1024
 
 MAX_LOUD_FAULTS: Final = 10
 """How many unreadable messages are warnings in the log; the service may send any number."""
+
+MAX_TASKS: Final = 64
+"""The maximum number of tasks at a time; the next message is read when one of them has ended."""
 
 _STARTED: Final = (
     "<realtime_conversation>\nA realtime conversation has started. You work behind a voice model: "
@@ -74,6 +77,12 @@ class RealtimeOptions(Struct, frozen=True):
     start_instructions: str = _STARTED
     end_instructions: str = _ENDED
 
+    @property
+    def notes(self) -> list[ModelItem]:
+        """What the agent reads about the beginning and the end."""
+        texts = (self.start_instructions, self.end_instructions)
+        return [message("developer", text) for text in texts]
+
 
 class RealtimeSession:
     """Forwards input to the service, and publishes what it says."""
@@ -95,6 +104,7 @@ class RealtimeSession:
         # Ends the attempt to connect.
         self._opening: asyncio.Timeout | None = None
         self._faults = 0
+        self._places = asyncio.Semaphore(MAX_TASKS)
         self._delegation = Delegation(thread, options.version, self._send)
 
     async def run(self, address: ServiceAddress) -> None:
@@ -161,13 +171,13 @@ class RealtimeSession:
     async def _send(self, frames: Sequence[bytes]) -> None:
         transport = self._transport
         if transport is None or not self._is_open:
-            raise NotRunning
+            raise NotRunning("the realtime conversation has ended")
         try:
             async with asyncio.timeout(SEND_SECONDS), self._sending:
                 await transport.send(frames)
         except (TimeoutError, TransportError) as error:
             await transport.close()
-            raise NotRunning from error
+            raise NotRunning("the realtime service accepts no messages") from error
 
     # -- the connection
 
@@ -199,7 +209,7 @@ class RealtimeSession:
 
     def _open(self) -> None:
         self._is_open = True
-        note = message("developer", self._options.start_instructions)
+        note = self._options.notes[0]
         self._thread.context.add_note(written_by("server", note))
         self._publish_item(
             realtime.RealtimeSessionStartedThreadRealtimeItem(
@@ -256,7 +266,7 @@ class RealtimeSession:
             case service.AddedItem():
                 self._publish_added(event.item)
             case service.AgentTask():
-                self._delegate(event)
+                await self._delegate(event)
             case service.Silence():
                 await self._send(service.outputs(event.call_id, "", continues=False))
             case service.ServiceFault():
@@ -265,7 +275,8 @@ class RealtimeSession:
             case service.SessionOpened():
                 pass
 
-    def _delegate(self, task: service.AgentTask) -> None:
+    async def _delegate(self, task: service.AgentTask) -> None:
+        await self._places.acquire()
         said = self._text.take(task.input)
         self._publish_added(
             {
@@ -281,8 +292,12 @@ class RealtimeSession:
     async def _run_task(
         self, task: service.AgentTask, said: Sequence[tuple[service.Role, str]]
     ) -> None:
-        with suppress(NotRunning):  # the conversation ends, and with it its reports
+        try:
             await self._delegation.run(task, said)
+        except NotRunning:
+            return  # the conversation ends, and with it its reports
+        finally:
+            self._places.release()
 
     # -- the end
 
@@ -303,7 +318,7 @@ class RealtimeSession:
         thread = self._thread
         if was_open:
             self._text.close()
-            note = message("developer", self._options.end_instructions)
+            note = self._options.notes[1]
             thread.context.add_note(written_by("server", note))
             self._publish_item(
                 realtime.RealtimeSessionClosedThreadRealtimeItem(

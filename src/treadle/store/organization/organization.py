@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from sqlite3 import Connection
 from typing import TypeVar
 
+from treadle.store.journal import StoreError
 from treadle.store.organization.database import OrganizationDamaged, OrganizationDatabase
 from treadle.store.organization.placement import NOWHERE, Placement
 from treadle.store.organization.sections import all_sections
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 
 class Organization:
@@ -23,6 +27,8 @@ class Organization:
     def __init__(self, home: Path) -> None:
         self._database = OrganizationDatabase(home)
         self._stamp: tuple[int, int, int] | None = None
+        # Why the places could not be read: logged once.
+        self._fault: str | None = None
         self._placements: Mapping[str, Placement] = {}
 
     @property
@@ -35,13 +41,16 @@ class Organization:
         return self._placements.get(thread_id, NOWHERE)
 
     def refresh(self) -> None:
-        """Read the places of all threads, if they have changed.
-
-        Raises:
-            StoreError: the database cannot be used.
-        """
-        if not self.is_current:
-            self.read(lambda _connection: None)
+        """Read the places of all threads, if they have changed and can be read."""
+        fault = None
+        try:
+            if not self.is_current:
+                self.read(lambda _connection: None)
+        except StoreError as error:
+            fault = str(error)
+        if fault not in (None, self._fault):
+            logger.warning("sections and projects not read", extra={"reason": fault})
+        self._fault = fault
 
     def read(self, operation: Callable[[Connection | None], T]) -> T:
         """Run an operation that changes nothing.
