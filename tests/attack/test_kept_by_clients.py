@@ -224,3 +224,39 @@ async def test_few_requests_of_a_client_start_all_mcp_servers_at_once(
     may_go_on.set()
     while len(begun) < 10:
         await client.request("thread/loaded/list", {})
+
+
+async def test_an_approved_action_must_fit_into_the_context(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client describes the action, and every later request to the model repeats it."""
+    monkeypatch.setattr("treadle.engine.conversation.model_context.MAX_HISTORY_BYTES", 10_000)
+    client = await stage.client()
+    event = {"action": {"command": "x" * 10_000}, "status": "denied"}
+    params = {"threadId": await client.start(), "event": event}
+    refused = await client.refusal("thread/approveGuardianDeniedAction", params)
+
+    assert (refused.kind, refused.data["path"]) == ("invalidParams", "event")
+
+
+@pytest.mark.parametrize(
+    ("field", "login"),
+    [
+        ("apiKey", {"type": "apiKey", "apiKey": "k" * 2_000_000}),
+        (
+            "chatgptAccountId",
+            {"type": "chatgptAuthTokens", "accessToken": "a", "chatgptAccountId": "z" * 2000},
+        ),
+    ],
+)
+async def test_a_login_that_could_not_be_read_again_is_refused(
+    stage: Stage, field: str, login: JsonValue
+) -> None:
+    """It would replace the login that works."""
+    client = await stage.client()
+    before = {"type": "apiKey", "apiKey": "sk-before"}
+    await client.request("account/login/start", before)
+    refused = await client.refusal("account/login/start", login)
+
+    assert refused.data["path"] == field
+    assert "sk-before" in (stage.home / "auth.json").read_text()

@@ -90,6 +90,8 @@ class ClientSession:
         self.samples: dict[RequestId, asyncio.Timeout] = {}
         # Threads whose last call the guardian assesses for this client.
         self.assessments: set[str] = set()
+        # Imports that the client has begun, and that have not ended.
+        self.imports: set[str] = set()
         # How many questions the client asks the user for each thread; an unloaded one is forgotten.
         self.questions: WeakKeyDictionary[LoadedThread, int] = WeakKeyDictionary()
         # Tasks that report changed files, by watch id; null while a watch is being opened.

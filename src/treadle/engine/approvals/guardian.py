@@ -352,7 +352,7 @@ def overrule(context: ModelContext, event: JsonValue) -> None:
     `event` is the completed review as the client received it.
 
     Raises:
-        InvalidInput: it is not a review that ended with a denial.
+        InvalidInput: it is not a review that ended with a denial, or is too large.
         StorageFailed: the message cannot be stored.
     """
     about = event if isinstance(event, dict) else {}
@@ -366,11 +366,10 @@ def overrule(context: ModelContext, event: JsonValue) -> None:
             "event", f"only a denied action can be approved, not one that is {status}"
         )
     exact = msgspec.json.encode(action).decode()
-    context.add_note(
-        message(
-            "developer",
-            "The user reviewed an action that the automatic review denied, and approves exactly "
-            f"this action, once:\n{exact}",
-        ),
-        required=True,
+    note = message(
+        "developer",
+        "The user reviewed an action that the automatic review denied, and approves exactly "
+        f"this action, once:\n{exact}",
     )
+    context.check_room([note], "event")
+    context.add_note(note, required=True)

@@ -86,7 +86,8 @@ class PluginCache:
         base = self.base(plugin)
         if not os.path.lexists(base):
             return
-        with locked(base.parent), _staging(base.parent) as staging:
+        # Another server may have removed it since.
+        with suppress(FileNotFoundError), locked(base.parent), _staging(base.parent) as staging:
             # Renamed first: a plugin disappears as a whole.
             base.rename(staging / plugin.name)
 
@@ -116,7 +117,7 @@ def _pieces(text: str) -> tuple[tuple[int, int, str], ...]:
 @contextmanager
 def _staging(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder in a locked one; remove it, and what killed servers left."""
-    for left in folder.iterdir():
+    for left in list(folder.iterdir()):
         if left.name.startswith((STAGED, REPLACED)):
             _remove(left)
     staging = Path(mkdtemp(prefix=STAGED, dir=folder))

@@ -60,6 +60,9 @@ router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 MAX_NAME: Final = 100
 """Maximum number of characters of a client's name in the address of a login."""
 
+MAX_API_KEY: Final = 64 * 1024
+MAX_ACCOUNT_ID: Final = 1024
+
 # Upstream's texts in this file: its clients show them.
 _EXTERNAL: Final = (
     "External auth is active. Use account/login/start (chatgptAuthTokens) to update it or"
@@ -141,6 +144,7 @@ async def _use_key(
     api_key = params.api_key.strip()
     if not api_key:
         raise InvalidRequest("apiKey must not be empty", path="apiKey")
+    _check_length(api_key, "apiKey", MAX_API_KEY)
     server.account_logins.cancel()
     try:
         await server.settings_workers.run(server.credentials.sign_in, api_key)
@@ -187,6 +191,7 @@ def _use_tokens(
 
     server = ctx.session.server
     settings = server.credentials.settings
+    _check_length(params.chatgpt_account_id, "chatgptAccountId", MAX_ACCOUNT_ID)
     if not settings.allows("chatgpt"):
         raise InvalidRequest("External ChatGPT auth is disabled. Use API key login instead.")
     try:
@@ -283,6 +288,12 @@ def _refuse_chatgpt(server: Server) -> None:
     _refuse_external(server)
     if not server.credentials.settings.allows("chatgpt"):
         raise InvalidRequest("ChatGPT login is disabled. Use API key login instead.")
+
+
+def _check_length(text: str | None, field: str, limit: int) -> None:
+    """Refuse a text that could be stored, but not read or sent."""
+    if text is not None and len(text) > limit:
+        raise InvalidRequest(f"{field} must have at most {limit} characters", path=field)
 
 
 def _publish_login(server: Server) -> None:

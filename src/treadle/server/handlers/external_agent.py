@@ -9,11 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from treadle.config.configuration import Configuration
 from treadle.connection.context import Context
 from treadle.connection.router import Router
 from treadle.engine.errors import InvalidInput
-from treadle.jsonrpc.errors import InternalError
+from treadle.jsonrpc.errors import InternalError, InvalidRequest
 from treadle.protocol.base import NoParams
 from treadle.protocol.client_requests import (
     CLIENT_REQUESTS,
@@ -54,6 +56,9 @@ router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
 MAX_FOLDERS: Final = 100
 MAX_ITEMS: Final = 500
+MAX_ITEMS_BYTES: Final = 4 * 1024 * 1024
+MAX_IMPORTS: Final = 4
+"""The maximum number of imports of one client at a time: they continue after the answer."""
 
 logger = logging.getLogger(__name__)
 
@@ -94,13 +99,24 @@ def external_agent_config_import(
     ctx: Context[ClientSession], params: ExternalAgentConfigImportParams
 ) -> ExternalAgentConfigImportResponse:
     """Start an import; it continues when the client leaves."""
+    session = ctx.session
     check_count(params.migration_items, "migrationItems", MAX_ITEMS)
+    if len(session.imports) >= MAX_IMPORTS:
+        raise InvalidRequest(f"a client may have {MAX_IMPORTS} imports", kind="unsupported")
+    if len(msgspec.json.encode(params.migration_items)) > MAX_ITEMS_BYTES:
+        reason = f"migrationItems must have at most {MAX_ITEMS_BYTES} bytes"
+        raise InvalidInput("migrationItems", reason)
     folders = [each.cwd for each in params.migration_items if each.cwd is not None]
     _check_folders(dict.fromkeys(folders), "migrationItems.cwd")
     import_id = uuid7()
-    tasks = ctx.session.server.threads.services.tasks
-    work = partial(_import, ctx.session, import_id, params)
-    ctx.after_reply(lambda: tasks.spawn(work(), f"import {import_id}"))
+    tasks = session.server.threads.services.tasks
+
+    def start() -> None:
+        task = tasks.spawn(_import(session, import_id, params), f"import {import_id}")
+        task.add_done_callback(lambda _task: session.imports.discard(import_id))
+
+    session.imports.add(import_id)
+    ctx.after_reply(start)
     return ExternalAgentConfigImportResponse(import_id)
 
 
@@ -123,6 +139,9 @@ async def external_agent_config_import_record_history(
 ) -> ExternalAgentConfigImportHistoryRecordResponse:
     """Add an import that the client made itself."""
     check_count(params.item_type_results, "itemTypeResults", MAX_ITEMS)
+    if len(msgspec.json.encode(params.item_type_results)) > history.MAX_ENTRY_BYTES:
+        reason = f"itemTypeResults must have at most {history.MAX_ENTRY_BYTES} bytes"
+        raise InvalidInput("itemTypeResults", reason)
     import_id = uuid7()
     results = [
         ExternalAgentConfigImportTypeResult(
@@ -160,6 +179,7 @@ async def _import(
         await _record(session, import_id, params.provider_id, list(results.values()))
     except InternalError as error:
         logger.warning("import not recorded", extra={"import": import_id, "reason": str(error)})
+    session.imports.discard(import_id)
     session.server.publish_skills_changed()
     completed = ExternalAgentConfigImportCompletedNotification(import_id, list(results.values()))
     session.notify_nowait(EXTERNAL_AGENT_CONFIG_IMPORT_COMPLETED, completed)

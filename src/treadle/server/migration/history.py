@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec import structs
 
 from treadle.config.edit.user_file import edit_file
 from treadle.protocol.external_agent import ExternalAgentConfigImportHistory
@@ -15,6 +17,9 @@ from treadle.support.files.reading import read_whole
 
 FILE_NAME: Final = "external-agent-imports.jsonl"
 MAX_BYTES: Final = 1024 * 1024
+MAX_ENTRY_BYTES: Final = 256 * 1024
+"""The maximum size of one import: a longer one loses parts at the end of its lists."""
+
 _decode = msgspec.json.Decoder(ExternalAgentConfigImportHistory).decode
 
 logger = logging.getLogger(__name__)
@@ -26,7 +31,7 @@ def add(home: Path, entry: ExternalAgentConfigImportHistory) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    line = msgspec.json.encode(entry)
+    line = _line(entry)
 
     def appended(content: bytes) -> bytes:
         lines = [*content.splitlines(), line]
@@ -34,7 +39,22 @@ def add(home: Path, entry: ExternalAgentConfigImportHistory) -> None:
             del lines[0]
         return b"\n".join(lines) + b"\n"
 
-    edit_file(home / FILE_NAME, appended)
+    path = home / FILE_NAME
+    with suppress(FileNotFoundError):
+        if path.stat().st_size > MAX_BYTES:
+            # Another program has written it: it can neither be read nor changed.
+            path.replace(path.with_name(f"{FILE_NAME}.damaged"))
+    edit_file(path, appended)
+
+
+def _line(entry: ExternalAgentConfigImportHistory) -> bytes:
+    while len(line := msgspec.json.encode(entry)) > MAX_ENTRY_BYTES:
+        entry = structs.replace(
+            entry,
+            failures=entry.failures[: len(entry.failures) // 2],
+            successes=entry.successes[: len(entry.successes) // 2],
+        )
+    return line
 
 
 def read(home: Path) -> Sequence[ExternalAgentConfigImportHistory]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,7 +28,10 @@ from tests.harness.plugins import (
 from tests.harness.threads import Client, configure, spawned, staged
 from tests.server.serving import client_of, configuration, refusal, result, running
 from treadle.config.configuration import Configuration
+from treadle.engine.plugins import cache as cache_module
 from treadle.engine.plugins import copying
+from treadle.engine.plugins.cache import PluginCache
+from treadle.engine.plugins.ids import PluginId
 from treadle.protocol.base import JsonValue
 
 PLUGIN = "sample@shop"
@@ -515,3 +518,21 @@ async def test_places_of_other_agents_are_accepted(
 
     assert answer == {"appsNeedingAuth": [], "authPolicy": "ON_INSTALL"}
     assert names_in(cache(home) / "sample") == ["local"]
+
+
+def test_a_plugin_that_another_server_removes_meanwhile_is_removed(tmp_path: Path) -> None:
+    """Two servers of a home may remove it at the same time."""
+    plugins, plugin = PluginCache(tmp_path), PluginId.parse(PLUGIN)
+    base = plugins.base(plugin)
+    base.mkdir(parents=True)
+
+    @contextmanager
+    def removed(_folder: Path) -> Iterator[None]:
+        base.rmdir()
+        yield
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cache_module, "locked", removed)
+        plugins.uninstall(plugin)
+
+    assert plugins.active(plugin) is None
