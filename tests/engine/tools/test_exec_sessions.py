@@ -21,6 +21,8 @@ from tests.harness.commands import (
     together,
     wait_until_gone,
 )
+from tests.harness.model_server import calls as model_calls
+from tests.harness.model_server import says as model_says
 from tests.harness.scripted import client_of, playing
 from tests.harness.threads import outline, params_of
 from treadle.model.scripted.script import AnyStep, calls, waits_for
@@ -207,6 +209,34 @@ async def test_an_interrupt_leaves_what_earlier_turns_started(home: Path) -> Non
             "thread/backgroundTerminals/list", {"threadId": b.thread_id}
         )
         assert [terminal["itemId"] for terminal in listed["data"]] == ["call-1"]
+
+
+@pytest.mark.parametrize("sandbox", ["read-only", "danger-full-access"])
+async def test_a_command_whose_call_has_returned_outlives_an_interrupt(
+    home: Path, sandbox: str
+) -> None:
+    """Upstream: background terminals end with `thread/backgroundTerminals/clean` only."""
+    async with bench(home, approvalPolicy="never", sandbox=sandbox) as b:
+        where = {"threadId": b.thread_id}
+        wanted = {"cmd": "echo up; exec sleep 1000", "yield_time_ms": 250, "login": False}
+        answer = model_says("x", "msg-1", ["x"], asyncio.Event())
+        b.stage.model.plays(model_calls("exec_command", wanted), answer)
+        turn_id = await b.client.start_turn(b.thread_id)
+        await b.client.until("item/agentMessage/delta")
+        await b.client.request("turn/interrupt", {**where, "turnId": turn_id})
+        messages = await b.client.end_of(turn_id)
+        listed = await b.client.request("thread/backgroundTerminals/list", where)
+
+        await b.client.request("thread/backgroundTerminals/clean", where)
+        (ended,) = commands(await b.client.until("item/completed"))
+        await asyncio.to_thread(wait_until_gone, listed["data"][0]["osPid"])
+        stored = (await b.client.read(b.thread_id))["turns"][0]["items"]
+
+    assert outline(messages)[-1] == "turn/completed interrupted"
+    assert commands(messages) == []
+    assert [terminal["itemId"] for terminal in listed["data"]] == ["call-1"]
+    assert (ended["status"], ended["exitCode"], ended["aggregatedOutput"]) == ("failed", -1, "up\n")
+    assert ended in stored
 
 
 async def test_no_command_outlives_the_server(home: Path) -> None:

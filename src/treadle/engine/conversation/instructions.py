@@ -48,7 +48,8 @@ Answers:
 
 INTERRUPTED: Final = (
     "<turn_aborted>\nThe user interrupted the turn above. Commands and tools that were running "
-    "may have done part of their work.\n</turn_aborted>"
+    "may have done part of their work. Commands with a session ID may still be running.\n"
+    "</turn_aborted>"
 )
 RESTARTED: Final = (
     "<turn_aborted>\nThe server was restarted during the turn above. Commands and tools that were "

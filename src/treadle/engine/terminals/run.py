@@ -54,6 +54,8 @@ class CommandRun:
         self.is_terminal = False
         # A caller decides after the process has ended whether the item is completed.
         self.is_held = False
+        # Its call has returned: the model and clients refer to it by its session.
+        self.is_background = False
         self.last_used = 0.0
         self.started_at_ms = 0
         self.on_end: Callable[[], None] | None = None

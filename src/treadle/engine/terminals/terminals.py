@@ -1,7 +1,8 @@
 """The running commands of a thread: those of tool calls, and those that outlive their call.
 
-A command belongs to the turn that started it. It continues after a turn that completes. It is
-killed with all its processes when the turn is interrupted or the thread is unloaded.
+A command belongs to the turn that started it. It continues after its turn, unless the turn is
+interrupted before the call of the command has returned. It is killed with all its processes then,
+and when the thread is unloaded.
 """
 
 from __future__ import annotations
@@ -140,14 +141,19 @@ class Terminals:
         run.on_exit(code)
 
     def _on_turn_end(self, run: CommandRun) -> None:
-        if _is_interrupted(run.turn):
+        turn = run.turn
+        if not _is_interrupted(turn):
+            return
+        # The model knows a background terminal by its session, and clients end it on their own.
+        if not run.is_background or turn.failure is not None:
             run.abort()
-            self._end_leftovers(run.turn)
+        self._end_leftovers(turn)
 
     def _end_leftovers(self, of: ActiveTurn | None = None) -> None:
         """Kill processes that commands outside the sandbox left running: of a turn, or all."""
+        kept = {run.process for run in self._running if not run.is_over}
         for turn, process in self._free:
-            if of is None or turn is of:
+            if of is None or (turn is of and process not in kept):
                 process.kill()
 
     def abort(self, turn: ActiveTurn) -> None:

@@ -159,6 +159,7 @@ class ExecCommand:
         finally:
             if run.process is None or run.is_over:
                 thread.terminals.release(attempt.session)
+        run.is_background = not run.exited.is_set()
         budget = settings.shell.budget(arguments.max_output_tokens)
         return _report(run, attempt.session, time.monotonic() - began, budget)
 
