@@ -53,12 +53,14 @@ async def test_an_import_of_large_items_is_refused(stage: Stage) -> None:
 async def test_a_large_entry_does_not_make_the_history_unreadable(stage: Stage) -> None:
     """The file is read up to a limit, so an entry beyond it would hide all others."""
     client = await stage.client()
-    for source in ("first", "x" * 3_000_000, "last"):
-        params = {"providerId": "own", "itemTypeResults": results(source)}
-        if len(source) > 100:
-            refused = await client.refusal("externalAgentConfig/import/recordHistory", params)
-        else:
-            await client.request("externalAgentConfig/import/recordHistory", params)
+    record = "externalAgentConfig/import/recordHistory"
+    first, large, last = (
+        {"providerId": "own", "itemTypeResults": results(source)}
+        for source in ("first", "x" * 3_000_000, "last")
+    )
+    await client.request(record, first)
+    refused = await client.refusal(record, large)
+    await client.request(record, last)
     read = await client.request("externalAgentConfig/import/readHistories", {})
 
     assert refused.data["path"] == "itemTypeResults"
