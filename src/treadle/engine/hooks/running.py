@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from treadle.engine.hooks.hook import Hook
 from treadle.engine.hooks.outputs import HookAnswer, HookVerdict, verdict_of
-from treadle.engine.hooks.process import hook_environment, run_command
-from treadle.engine.hooks.scripts import writable_script
+from treadle.engine.hooks.programs.process import hook_environment, run_command
+from treadle.engine.hooks.programs.scripts import writable_script
 from treadle.protocol import notifications as n
 from treadle.protocol.base import JsonValue
 from treadle.protocol.hook import (

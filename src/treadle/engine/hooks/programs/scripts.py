@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from treadle.engine.hooks.script_words import Word, words_of
+from treadle.engine.hooks.programs.words import ScriptWord, words_of
 from treadle.sandbox.paths import parents
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def writable_script(thread: ThreadState, command: str, env: Mapping[str, str]) -
     return None
 
 
-def _named(words: list[Word], cwd: str) -> Iterator[str]:
+def _named(words: list[ScriptWord], cwd: str) -> Iterator[str]:
     """Yield the files among the words, relative to each folder that they may be relative to."""
     named = (Path(cwd, word.text) for word in words if _is_path(word.text))
     folders = [str(folder) for folder in islice(filter(_is_folder, named), _MAX_FOLDERS)]
@@ -54,7 +54,7 @@ def _named(words: list[Word], cwd: str) -> Iterator[str]:
                 yield os.path.normpath(path)
 
 
-def _may_be_run(word: Word, path: Path) -> bool:
+def _may_be_run(word: ScriptWord, path: Path) -> bool:
     """Return whether a command would run a file that does not exist."""
     is_run = word.role == "script" or (word.role == "program" and "/" in word.text)
     return is_run and not _is_folder(path)

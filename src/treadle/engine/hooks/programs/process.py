@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Literal
 
 from treadle.engine.hooks.outputs import HookAnswer
-from treadle.engine.hooks.startup import may_read_startup_files
+from treadle.engine.hooks.programs.startup import may_read_startup_files
 from treadle.engine.terminals.shell import environment, shell_argv, without_startup_files
 from treadle.sandbox.policy import UNRESTRICTED
 from treadle.sandbox.process import Process

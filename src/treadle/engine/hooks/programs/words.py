@@ -33,7 +33,7 @@ _LEADING: Final = frozenset(
 )
 
 
-class Word(NamedTuple):
+class ScriptWord(NamedTuple):
     """A word of a command; a `program` or `script` may be run, although it does not exist yet."""
 
     text: str
@@ -42,7 +42,7 @@ class Word(NamedTuple):
     is_rest: bool = False
 
 
-def words_of(command: str, env: Mapping[str, str], depth: int = 0) -> Iterator[Word]:
+def words_of(command: str, env: Mapping[str, str], depth: int = 0) -> Iterator[ScriptWord]:
     """Yield the words of a command, also of commands in its quotes and substitutions."""
     role: Role = "program"
     later: Role | None = None  # after the target of a redirection
@@ -61,8 +61,8 @@ def words_of(command: str, env: Mapping[str, str], depth: int = 0) -> Iterator[W
             yield from words_of(piece, env, depth + 1)
         whole, *parts = _meanings(text, env)
         is_name = not (text.startswith("-") or _ASSIGNMENT.match(text))
-        yield Word(whole, role if is_name else "other", is_rest and whole.startswith("/"))
-        yield from (Word(part, "other") for part in parts)
+        yield ScriptWord(whole, role if is_name else "other", is_rest and whole.startswith("/"))
+        yield from (ScriptWord(part, "other") for part in parts)
         has_interpreter |= role == "program" and _is_interpreter(text)
         is_code = text in _RUN_TEXTS or (has_interpreter and _CODE.fullmatch(text) is not None)
         role, later = later or _next_role(role, text), None
