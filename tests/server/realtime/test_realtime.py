@@ -159,6 +159,22 @@ async def test_what_is_said_is_published_as_text_and_audio(scene: Scene) -> None
     assert said[10][1]["item"] == {"type": "message", "id": "item-u"}
 
 
+async def test_audio_is_published_in_the_format_that_the_service_states(scene: Scene) -> None:
+    """The seed: `samplesPerChannel` too."""
+    await scene.start(version="v1")
+    stated = {"sample_rate": 16000, "channels": 2, "samples_per_channel": 480}
+    event = {"type": "conversation.output_audio.delta", "delta": "AAAA", **stated}
+    await scene.service.send({**event, "samples_per_channel": -1}, event)
+
+    assert (await scene.until("outputAudio/delta"))["audio"] == {
+        "data": "AAAA",
+        "sampleRate": 16000,
+        "numChannels": 2,
+        "samplesPerChannel": 480,
+        "itemId": None,
+    }
+
+
 async def test_nothing_that_was_said_becomes_a_part_of_the_thread(scene: Scene) -> None:
     """The seed: these are events of a transport, and no read of the thread returns them."""
     await scene.start()

@@ -56,6 +56,7 @@ class SpokenAudio(Struct, frozen=True):
     rate: int = RATE
     channels: int = 1
     item_id: str | None = None
+    samples: int | None = None
 
 
 class AddedItem(Struct, frozen=True):
@@ -139,15 +140,17 @@ def read_event(frame: bytes, version: Version) -> ServiceEvent | None:
 
 def _audio(event: Mapping[str, JsonValue]) -> SpokenAudio:
     rate, channels = event.get("sample_rate", RATE), event.get("channels", 1)
+    # Optional, as the length of the data says it too.
+    samples = event.get("samples_per_channel")
     # A boolean is an `int`, too.
-    if type(rate) is not int or type(channels) is not int:
+    if type(rate) is not int or type(channels) is not int or type(samples or 0) is not int:
         raise UnreadableEvent("the realtime service sent audio without a format")
-    is_valid = 0 < rate < 2**32 and 0 < channels < 2**16
+    is_valid = 0 < rate < 2**32 and 0 < channels < 2**16 and 0 <= (samples or 0) < 2**32
     if not is_valid:
         raise UnreadableEvent("the realtime service sent audio in an impossible format")
     item_id = event.get("item_id")
     named = item_id if isinstance(item_id, str) else None
-    return SpokenAudio(_text(event, "delta", limit=None), rate, channels, named)
+    return SpokenAudio(_text(event, "delta", limit=None), rate, channels, named, samples)
 
 
 def _other(event: Mapping[str, JsonValue], kind: str, version: Version) -> ServiceEvent | None:

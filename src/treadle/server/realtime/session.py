@@ -257,7 +257,7 @@ class RealtimeSession:
                 self._text.end(event.role, event.text)
             case service.SpokenAudio():
                 chunk = realtime.ThreadRealtimeAudioChunk(
-                    event.data, event.channels, event.rate, event.item_id
+                    event.data, event.channels, event.rate, event.item_id, event.samples
                 )
                 thread.log.publish_unstored(
                     n.THREAD_REALTIME_OUTPUT_AUDIO_DELTA,
