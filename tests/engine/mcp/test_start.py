@@ -160,6 +160,28 @@ async def test_loaded_threads_follow_the_configuration_on_request(stage: Stage) 
     await gone(int(text_of(output)))
 
 
+@pytest.mark.parametrize("later", ["", stdio(env={"A": "b"})])
+async def test_a_server_that_a_reload_ends_while_it_starts_is_cancelled(
+    stage: Stage, later: str
+) -> None:
+    """Upstream: whether it is removed or replaced."""
+    stage.configure(stdio(env={"MCP_LATE": "60"}))
+    client = await stage.client()
+    thread_id = await client.start()
+    await client.until(STATUS)
+    stage.configure(later)
+    await client.request("config/mcpServer/reload", None)
+    messages = await client.until(STATUS)
+    if later:
+        messages += await client.until(STATUS, lambda params: params["status"] == "ready")
+
+    started = [change(thread_id, "mini", status) for status in ("starting", "ready")]
+    assert params_of(messages, STATUS) == [
+        change(thread_id, "mini", "cancelled"),
+        *(started if later else ()),
+    ]
+
+
 async def test_two_threads_have_two_processes(stage: Stage) -> None:
     stage.configure(stdio())
     client = await stage.client()

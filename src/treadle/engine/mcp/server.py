@@ -167,6 +167,9 @@ class McpServer:
         """End the session; the process ends a moment later."""
         self._closing.set()
         if self.status == "starting" and self._task is not None:
+            # At once: the process may take seconds to end.
+            self.status = "cancelled"
+            self._context.on_change(StatusChange(self.name, "cancelled"))
             self._task.cancel()
 
     async def closed(self) -> None:
@@ -254,16 +257,13 @@ class McpServer:
             if session.is_connecting:
                 life.cancel()
             await asyncio.wait([life])
-            if self._session is session and self.status == "starting":
-                self.status = "cancelled"
-                self._context.on_change(StatusChange(self.name, "cancelled"))
             raise
         finally:
             if self._session is session and self.status == "connected":
                 self.status = "notStarted"
 
     def _on_ready(self, session: McpSession) -> None:
-        if self._session is not session:
+        if self._session is not session or self._closing.is_set():
             return
         self.about = session.about
         self.tools = session.tools
