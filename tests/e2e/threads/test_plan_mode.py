@@ -14,6 +14,7 @@ DEFAULT: JsonValue = {"mode": "default", "settings": {"model": MODEL}}
 WRITES: JsonValue = {"sandbox": "workspace-write", "approvalPolicy": "never", "model": MODEL}
 ADDS = "*** Begin Patch\n*** Add File: new.txt\n+one\n*** End Patch"
 NO_PATCH = "apply_patch is not allowed in Plan mode: describe the change in the proposed plan"
+ASK = "item/commandExecution/requestApproval"
 HEREDOC = f"apply_patch <<'EOF'\n{ADDS}\nEOF"
 
 
@@ -94,6 +95,45 @@ async def test_a_session_grant_does_not_apply_to_planning(stage: Stage) -> None:
     await client.run(thread_id, collaborationMode=DEFAULT)
 
     assert (was_made, (outside / "made").exists()) == (False, True)
+
+
+@pytest.mark.parametrize("policy", ["never", "on-request", "untrusted"])
+@pytest.mark.parametrize("is_escalated", [False, True])
+async def test_a_rule_does_not_apply_to_planning(
+    stage: Stage, policy: str, is_escalated: bool
+) -> None:
+    """Ours: an `allow` rule is for the work too. What needs approval is asked for or refused."""
+    (stage.home / "rules").mkdir()
+    rule = 'prefix_rule(pattern=["touch"], decision="allow")\n'
+    (stage.home / "rules" / "default.rules").write_text(rule)
+    escalation = {"sandbox_permissions": "require_escalated"} if is_escalated else {}
+    write = {"cmd": "touch made", "login": False, **escalation}
+    stage.model.plays(calls("exec_command", write, "c1"), says("x"))
+    client, thread_id = await planning(stage, approvalPolicy=policy)
+    turn_id = await client.start_turn(thread_id)
+    while (message := await client.peer.receive())["method"] != "turn/completed":
+        if message["method"] == ASK:
+            await client.peer.send({"id": message["id"], "result": {"decision": "decline"}})
+
+    assert message["params"]["turn"]["id"] == turn_id
+    assert not (stage.workspace / "made").exists()
+
+
+async def test_an_approval_for_the_session_does_not_apply_to_planning(stage: Stage) -> None:
+    write = {"cmd": "touch made", "login": False, "sandbox_permissions": "require_escalated"}
+    client = await stage.client()
+    params = {**WRITES, "approvalPolicy": "on-request"}
+    thread_id = await client.start(cwd=str(stage.workspace), **params)
+    asked = []
+    for mode, decision in ((DEFAULT, "acceptForSession"), (PLAN, "decline")):
+        (stage.workspace / "made").unlink(missing_ok=True)
+        stage.model.plays(calls("exec_command", write, f"c-{decision}"), says("x"))
+        turn_id = await client.start_turn(thread_id, collaborationMode=mode)
+        asked.append((await client.until(ASK))[-1])
+        await client.peer.send({"id": asked[-1]["id"], "result": {"decision": decision}})
+        await client.end_of(turn_id)
+
+    assert not (stage.workspace / "made").exists()
 
 
 async def test_a_sub_agent_writes_nothing_while_its_parent_plans(stage: Stage) -> None:

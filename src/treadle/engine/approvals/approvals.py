@@ -15,6 +15,7 @@ from treadle.engine.approvals.judgement import (
     Forbidden,
     Judgement,
     NeedsApproval,
+    Rule,
     judge_command,
     judge_edit,
     judge_retry,
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from treadle.engine.conversation.model_context import ModelContext
     from treadle.engine.hooks.thread_hooks import ThreadHooks
     from treadle.engine.patch.work import Draft
+    from treadle.engine.settings import RunSettings
     from treadle.engine.state import ThreadState
     from treadle.engine.turn import ActiveTurn
 
@@ -148,7 +150,7 @@ class Approvals:
             request.argv,
             policy=settings.approval_policy,
             sandbox=settings.enforced_sandbox,
-            rule=rules.check(request.argv),
+            rule=_rule_for(rules, request, settings),
             wants_more=request.escalated or wider != usual,
         )
         asked = self.hooks.asked.get(request.call_id)
@@ -156,7 +158,7 @@ class Approvals:
         # Approval of a command in the sandbox does not cover running it outside.
         is_free = request.escalated or usual.is_unrestricted
         is_personal = isinstance(judgement, NeedsApproval) and judgement.is_personal
-        may_be_known = asked is None and not is_personal
+        may_be_known = asked is None and not is_personal and not (is_free and settings.is_planning)
         is_known = may_be_known and self.grants.has_command(request.key_for(is_free=is_free))
         if isinstance(judgement, Allowed | Forbidden) or is_known:
             by = "approved for the session" if is_known else judgement.by
@@ -499,6 +501,12 @@ class Approvals:
         """Record a decision that was made without a request."""
         decision = "forbidden" if isinstance(judgement, Forbidden) else "allowed"
         self._thread.log.record(Decided(call_id, turn.id, action, decision, by, turn.clock()))
+
+
+def _rule_for(rules: Rules, request: CommandRequest, settings: RunSettings) -> Rule | None:
+    """The rule that applies to a command; rules that allow work do not apply to planning it."""
+    rule = rules.check(request.argv)
+    return None if settings.is_planning and rule and rule.decision == "allow" else rule
 
 
 def _as_hooks_ask(judgement: Judgement, asked: str | None) -> Judgement:
