@@ -53,6 +53,23 @@ async def test_an_amendment_is_stored_as_a_rule(home: Path) -> None:
     )
 
 
+async def test_a_rule_counts_under_every_policy(home: Path) -> None:
+    """Release 0.118.0 too runs what a rule allows outside the sandbox, and asks nothing."""
+    amendment = {"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["touch"]}}
+    async with bench(home, approvalPolicy="untrusted", sandbox="read-only") as on:
+        turn_id = await on.start_call("exec_command", plain("touch a"))
+        await answer(on.client, await question(on.client, ASK), {"decision": amendment})
+        retry = await question(on.client, ASK)
+        await answer(on.client, retry, {"decision": "decline"})
+        await on.client.end_of(turn_id)
+        messages, _ = await on.call("exec_command", plain("touch b"), "call-2")
+        workspace = on.stage.workspace
+
+    assert ASK not in outline(messages)
+    assert [item["status"] for item in commands(messages)] == ["completed"]
+    assert (workspace / "b").exists()
+
+
 @pytest.mark.parametrize(
     "decision",
     [

@@ -167,13 +167,10 @@ class Approvals:
             before()
             raise Denied(judgement.reason)
         if isinstance(judgement, Allowed):
-            leaves_sandbox = judgement.is_free and settings.approval_policy != "untrusted"
             if turn.reviews_all:
-                is_free = leaves_sandbox or usual.is_unrestricted
+                is_free = judgement.is_free or usual.is_unrestricted
                 await self._review_command(turn, request, before, is_free=is_free)
-            return await self._permit(
-                turn, request, usual, judgement, leaves_sandbox=leaves_sandbox
-            )
+            return await self._permit(turn, request, usual, judgement)
         if is_personal:
             await ask_person(self._thread, turn, request, judgement.reason)
         elif not is_known or turn.reviews_all:
@@ -183,16 +180,10 @@ class Approvals:
         return Permission(wider, was_asked=True)
 
     async def _permit(
-        self,
-        turn: ActiveTurn,
-        request: CommandRequest,
-        usual: Confinement,
-        judgement: Allowed,
-        *,
-        leaves_sandbox: bool,
+        self, turn: ActiveTurn, request: CommandRequest, usual: Confinement, judgement: Allowed
     ) -> Permission:
         """Permit a command for which no approval was requested."""
-        if leaves_sandbox:
+        if judgement.is_free:
             return await permit_by_rule(self._thread, turn, request, usual)
         if judgement.by_text:
             return permit_reading(self._thread, turn, request, usual)
