@@ -116,6 +116,8 @@ def keys_by_line(messages: Sequence[JsonValue]) -> dict[str, set[str]]:
 
 VOLATILE = frozenset(
     {"id", "seq", "emittedAtMs", "processId", "durationMs", "startedAtMs", "completedAtMs"}
+    # Not in releases before 0.169.0.
+    | {"contentTokenCount"}
 )
 _TOOL_ITEMS = frozenset(
     {"commandExecution", "fileChange", "dynamicToolCall", "imageView", "mcpToolCall"}

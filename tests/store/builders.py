@@ -16,6 +16,7 @@ from treadle.protocol.item import (
     ItemStartedNotification,
     ThreadItem,
     UserMessageThreadItem,
+    with_times,
 )
 from treadle.protocol.policy import ReadOnlySandboxPolicy
 from treadle.protocol.turn import (
@@ -123,11 +124,12 @@ class Writer:
 
     def item(self, turn_id: str, item: ThreadItem) -> Iterator[Entry]:
         thread_id, now = self.journal.thread_id, self.clock.now
+        begun, done = with_times(item, now, None), with_times(item, now, now)
         yield self.event(
-            n.ITEM_STARTED.method, ItemStartedNotification(item, now, thread_id, turn_id)
+            n.ITEM_STARTED.method, ItemStartedNotification(begun, now, thread_id, turn_id)
         )
         yield self.event(
-            n.ITEM_COMPLETED.method, ItemCompletedNotification(now, item, thread_id, turn_id)
+            n.ITEM_COMPLETED.method, ItemCompletedNotification(now, done, thread_id, turn_id)
         )
 
     def end(self, turn_id: str, status: TurnStatus = "completed", **changes: JsonValue) -> Event:
@@ -164,10 +166,11 @@ class Writer:
             [UsageRecord(turn_id, f"resp-{turn_id}", breakdown(10), breakdown(10), 1000)]
         )
         self.journal.append([self.end(turn_id)])
-        seconds = self.clock.now // 1000
+        now = self.clock.now
+        seconds = now // 1000
         return Turn(
             id=turn_id,
-            items=[user, *items, agent],
+            items=[with_times(item, now, now) for item in (user, *items, agent)],
             status="completed",
             root_turn_id=turn_id,
             started_at=seconds,

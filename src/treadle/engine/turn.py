@@ -25,6 +25,8 @@ from treadle.protocol.item import (
     ItemCompletedNotification,
     ItemStartedNotification,
     ThreadItem,
+    times_of,
+    with_times,
 )
 from treadle.protocol.turn import (
     Turn as TurnSnapshot,
@@ -282,7 +284,13 @@ class ActiveTurn(Struct):
         log_item("item started", self, item)
         self.log.publish(n.ITEM_STARTED, self._started(item, now))
 
-    def complete_item(self, item: ThreadItem, records: Sequence[AnyRecord] = ()) -> None:
+    def complete_item(
+        self,
+        item: ThreadItem,
+        records: Sequence[AnyRecord] = (),
+        *,
+        content_token_count: int | None = None,
+    ) -> None:
         """Publish `item/completed`, after `item/started` if that is missing.
 
         `records` are stored atomically with the event.
@@ -293,16 +301,20 @@ class ActiveTurn(Struct):
         if item.id not in self.open_items and not self.is_over:
             self.start_item(item)
         open_item = self.open_items.pop(item.id, None)
+        started = open_item.started_at_ms if open_item else times_of(item)[0]
+        completed = self.clock_after(started or 0)
+        item = with_times(item, started, completed)
         log_item("item completed", self, item)
         if isinstance(item, AgentMessageThreadItem):
             self.last_message = item
         self.log.publish(
             n.ITEM_COMPLETED,
             ItemCompletedNotification(
-                completed_at_ms=self.clock_after(open_item.started_at_ms if open_item else 0),
+                completed_at_ms=completed,
                 item=item,
                 thread_id=self.thread_id,
                 turn_id=self.id,
+                content_token_count=content_token_count,
             ),
             records=records,
         )
@@ -345,7 +357,10 @@ class ActiveTurn(Struct):
 
     def _started(self, item: ThreadItem, at_ms: int) -> ItemStartedNotification:
         return ItemStartedNotification(
-            item=item, started_at_ms=at_ms, thread_id=self.thread_id, turn_id=self.id
+            item=with_times(item, at_ms, None),
+            started_at_ms=at_ms,
+            thread_id=self.thread_id,
+            turn_id=self.id,
         )
 
 

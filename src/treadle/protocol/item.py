@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from treadle.protocol.base import (
@@ -421,6 +422,24 @@ ThreadItem = (
     | ExitedReviewModeThreadItem
     | ContextCompactionThreadItem
 )
+
+
+def with_times(
+    item: ThreadItem, started_at_ms: int | None, completed_at_ms: int | None
+) -> ThreadItem:
+    """Return an item with the times of its start and its completion, null if unknown."""
+    times = {"started_at_ms": started_at_ms, "completed_at_ms": completed_at_ms}
+    timed: ThreadItem = msgspec.structs.replace(item, **times)
+    return timed
+
+
+def times_of(item: ThreadItem) -> tuple[int | None, int | None]:
+    """Return when an item started and when it was completed, null if unknown."""
+    started, completed = item.started_at_ms, item.completed_at_ms
+    return (
+        None if started is UNSET else started,
+        None if completed is UNSET else completed,
+    )
 
 
 class ItemCompletedNotification(Value, frozen=True):

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from treadle.protocol import notifications as n
-from treadle.protocol.item import ItemCompletedNotification
+from treadle.protocol.item import ItemCompletedNotification, times_of
 from treadle.protocol.turn import Turn, TurnCompletedNotification, TurnStartedNotification
 from treadle.store.journal import Entry, Event
 from treadle.store.records import Compacted, HistoryItem, ModelItem, UsageRecord
@@ -58,7 +58,8 @@ class _Copying:
             n.TURN_STARTED.method, at_ms, TurnStartedNotification(self._thread_id, begun)
         )
         for item in turn.items:
-            done = ItemCompletedNotification(at_ms, item, self._thread_id, turn.id)
+            done_ms = times_of(item)[1] or at_ms
+            done = ItemCompletedNotification(done_ms, item, self._thread_id, turn.id)
             yield self._event(n.ITEM_COMPLETED.method, at_ms, done)
         ended = msgspec.structs.replace(turn, items=[], items_view="notLoaded")
         end_ms = (turn.completed_at or turn.started_at or 0) * 1000

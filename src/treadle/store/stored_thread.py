@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 from msgspec import UNSET, Struct, field
 
@@ -112,10 +112,6 @@ def thread_snapshot(
     )
 
 
-ItemTimes: TypeAlias = dict[str, dict[str, tuple[int | None, int | None]]]
-"""Start and completion times of items, in milliseconds, by turn and item."""
-
-
 class StoredThread(Struct):
     """The state of a thread after replaying its journal."""
 
@@ -126,7 +122,6 @@ class StoredThread(Struct):
     history: list[ModelItem] = field(default_factory=list)
     # For each turn, the model context at its start: a list, and a length.
     views: list[tuple[list[ModelItem], int]] = field(default_factory=list)
-    item_times: ItemTimes = field(default_factory=dict)
     settings: TurnContext | None = None
     # Settings changed since the last turn began.
     pending_settings: TurnContext | None = None

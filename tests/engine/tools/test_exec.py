@@ -17,6 +17,7 @@ from tests.harness.commands import (
     streamed,
     together,
 )
+from tests.harness.items import untimed
 from tests.harness.threads import EPILOGUE, outline, params_of
 from treadle.protocol.base import JsonValue
 
@@ -45,8 +46,8 @@ async def test_a_command_is_an_item_from_its_start_to_its_end(home: Path) -> Non
         "exitCode": None,
         "durationMs": None,
     }
-    assert started == expected
-    assert ended == {
+    assert untimed(started) == expected
+    assert untimed(ended) == {
         **expected,
         "status": "failed",
         "aggregatedOutput": "out\nerr\n",

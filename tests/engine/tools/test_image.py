@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.items import untimed
 from tests.harness.scripted import client_of, playing
 from tests.harness.threads import outline, params_of
 from treadle.engine.tools.image import MAX_IMAGE_BYTES, media_type
@@ -48,8 +49,8 @@ async def test_the_model_receives_the_image_and_clients_an_item(home: Path, fold
     messages, given = await view(home, {"path": "x.png"})
 
     seen = {"type": "imageView", "id": "call-1", "path": str(folder / "x.png")}
-    assert params_of(messages, "item/started")[1]["item"] == seen
-    assert params_of(messages, "item/completed")[1]["item"] == seen
+    assert untimed(params_of(messages, "item/started")[1]["item"]) == seen
+    assert untimed(params_of(messages, "item/completed")[1]["item"]) == seen
     assert given == {
         "type": "function_call_output",
         "call_id": "call-1",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.items import untimed
 from tests.harness.scripted import client_of, playing
 from tests.harness.threads import ANSWER, EPILOGUE, PROLOGUE, Client, outline, params_of
 from treadle.model.scripted.model import ScriptedModel
@@ -150,8 +151,8 @@ async def test_a_patch_is_shown_applied_and_reported_as_a_diff(home: Path) -> No
         changes = greeting(s.folder)
         [_, started, _] = params_of(messages, "item/started")
         [_, completed, _] = params_of(messages, "item/completed")
-        assert started["item"] == item(s, "inProgress", *changes)
-        assert completed["item"] == item(s, "completed", *changes)
+        assert untimed(started["item"]) == item(s, "inProgress", *changes)
+        assert untimed(completed["item"]) == item(s, "completed", *changes)
         [diff] = params_of(messages, "turn/diff/updated")
         assert diff["diff"] == GREETING_DIFF
         assert s.outputs() == [done("A new.txt", "M a.txt")]
@@ -175,7 +176,7 @@ async def test_a_move_and_a_deletion_are_reported_with_the_lost_content(home: Pa
             {"path": f"{s.folder}/new.txt", "kind": {"type": "delete"}, "diff": "one\ntwo\n"},
         ]
         completed = params_of(messages, "item/completed")[2]
-        assert completed["item"] == {**item(s, "completed", *changes), "id": "call-2"}
+        assert untimed(completed["item"]) == {**item(s, "completed", *changes), "id": "call-2"}
         assert [params["diff"] for params in params_of(messages, "turn/diff/updated")] == [
             GREETING_DIFF,
             MOVED_DIFF,
@@ -278,11 +279,11 @@ async def test_the_answer_of_the_user_decides(
 
         assert unchanged == {"a.txt": "hello\n"}
         [_, started] = params_of(before, "item/started")
-        assert started["item"] == item(s, "inProgress", *greeting(s.folder))
+        assert untimed(started["item"]) == item(s, "inProgress", *greeting(s.folder))
         asked = question["params"]
         assert (asked["itemId"], asked["threadId"]) == ("call-1", s.thread_id)
         completed = params_of(messages, "item/completed")[0]
-        assert completed["item"] == item(s, status, *greeting(s.folder))
+        assert untimed(completed["item"]) == item(s, status, *greeting(s.folder))
         assert s.outputs() == [output]
         assert (s.files() == unchanged) is (status != "completed")
 

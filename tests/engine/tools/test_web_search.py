@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.items import untimed
 from tests.harness.model_server import Reply, added, calls, completed, created, done
 from tests.harness.threads import params_of, staged
 from treadle.protocol.base import JsonValue
@@ -100,12 +101,12 @@ async def test_clients_see_a_search_begin_and_end(home: Path) -> None:
         messages = await client.run(thread_id)
 
         item = {"type": "webSearch", "id": "ws-1", "results": None}
-        assert params_of(messages, "item/started")[1]["item"] == {
+        assert untimed(params_of(messages, "item/started")[1]["item"]) == {
             **item,
             "query": "",
             "action": {"type": "other"},
         }
-        assert params_of(messages, "item/completed")[1]["item"] == {
+        assert untimed(params_of(messages, "item/completed")[1]["item"]) == {
             **item,
             "query": "weather",
             "action": action,

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests.harness.items import of_unknown_times
 from tests.store import samples
 from tests.store.builders import Clock, Writer, message
 from tests.store.samples import (
@@ -40,6 +41,7 @@ from treadle.protocol.item import (
     UpdatePatchChangeKind,
     UserMessageThreadItem,
     WebSearchThreadItem,
+    with_times,
 )
 from treadle.protocol.mcp import McpToolCallResult
 from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
@@ -82,48 +84,52 @@ def test_a_thread_of_the_old_reference_is_read_completely(store: Store) -> None:
     path = samples.write(store.home, THREAD, OLD)
     stored = store.read(THREAD)
 
-    assert stored.turns == [
-        Turn(
-            id=FIRST,
-            root_turn_id=FIRST,
-            status="completed",
-            started_at=seconds_at(1),
-            completed_at=seconds_at(4),
-            items=[
-                UserMessageThreadItem(
-                    id="item-1",
-                    content=[
-                        TextUserInput("look at it", [TextElement(ByteRange(4, 0), "LOOK")]),
-                        ImageUserInput(url="data:image/png;base64,AA=="),
-                        LocalImageUserInput("/pictures/a.png"),
-                    ],
-                ),
-                ReasoningThreadItem(id="item-2", summary=["**one**", "two"]),
-                COMMAND_ITEM,
-                CHANGE_ITEM,
-                McpToolCallThreadItem(
-                    arguments={"a": 1},
-                    id="call-3",
-                    server="s",
-                    status="completed",
-                    tool="t",
-                    duration_ms=1006,
-                    result=McpToolCallResult([{"type": "text", "text": "x"}]),
-                ),
-                WebSearchThreadItem(id="ws", query="q", action=OpenPageWebSearchAction(url="u")),
-                PlanThreadItem(id="plan", text="1. look"),
-                AgentMessageThreadItem(id="item-3", text="seen"),
-            ],
-        ),
-        Turn(
-            id=SECOND,
-            root_turn_id=SECOND,
-            status="interrupted",
-            started_at=seconds_at(5),
-            completed_at=seconds_at(6),
-            items=[user("stop", "item-4")],
-        ),
-    ]
+    assert stored.turns == of_unknown_times(
+        [
+            Turn(
+                id=FIRST,
+                root_turn_id=FIRST,
+                status="completed",
+                started_at=seconds_at(1),
+                completed_at=seconds_at(4),
+                items=[
+                    UserMessageThreadItem(
+                        id="item-1",
+                        content=[
+                            TextUserInput("look at it", [TextElement(ByteRange(4, 0), "LOOK")]),
+                            ImageUserInput(url="data:image/png;base64,AA=="),
+                            LocalImageUserInput("/pictures/a.png"),
+                        ],
+                    ),
+                    ReasoningThreadItem(id="item-2", summary=["**one**", "two"]),
+                    COMMAND_ITEM,
+                    CHANGE_ITEM,
+                    McpToolCallThreadItem(
+                        arguments={"a": 1},
+                        id="call-3",
+                        server="s",
+                        status="completed",
+                        tool="t",
+                        duration_ms=1006,
+                        result=McpToolCallResult([{"type": "text", "text": "x"}]),
+                    ),
+                    WebSearchThreadItem(
+                        id="ws", query="q", action=OpenPageWebSearchAction(url="u")
+                    ),
+                    PlanThreadItem(id="plan", text="1. look"),
+                    AgentMessageThreadItem(id="item-3", text="seen"),
+                ],
+            ),
+            Turn(
+                id=SECOND,
+                root_turn_id=SECOND,
+                status="interrupted",
+                started_at=seconds_at(5),
+                completed_at=seconds_at(6),
+                items=[user("stop", "item-4")],
+            ),
+        ]
+    )
     assert stored.meta == ThreadMeta(
         id=THREAD,
         session_id=THREAD,
@@ -230,6 +236,30 @@ def completed(second: int, turn_id: str, item: Json) -> Json:
     return event(second, "item_completed", thread_id=THREAD, turn_id=turn_id, item=item)
 
 
+@pytest.mark.parametrize(
+    ("stored", "read"),
+    [
+        ({"started_at_ms": 1_700_000_001_000, "completed_at_ms": 1_700_000_002_000}, None),
+        ({"started_at_ms": None}, (None, None)),
+        ({"started_at_ms": "soon", "completed_at_ms": [1]}, (None, None)),
+        ({"started_at_ms": True, "completed_at_ms": 1.5}, (None, None)),
+        ({"started_at_ms": 1 << 70, "completed_at_ms": 7}, (None, 7)),
+        ({}, (None, None)),
+    ],
+)
+def test_the_times_of_an_item_are_those_of_its_line(
+    store: Store, stored: Json, read: tuple[int | None, int | None] | None
+) -> None:
+    """Upstream: releases 0.163.0 and 0.169.0 write them; earlier ones have none."""
+    line = completed(2, FIRST, {"type": "Plan", "id": "p", "text": "1. look"})
+    line["payload"] |= stored
+    samples.write(store.home, THREAD, [session(), event(1, "task_started", turn_id=FIRST), line])
+
+    (item,) = store.read(THREAD).turns[0].items
+    expected = read or (1_700_000_001_000, 1_700_000_002_000)
+    assert item == with_times(PlanThreadItem(id="p", text="1. look"), *expected)
+
+
 def text_input(text: str) -> list[Json]:
     return [{"type": "text", "text": text, "text_elements": []}]
 
@@ -291,33 +321,35 @@ NEW: list[Json] = numbered(
     ]
 )
 
-NEW_TURNS = [
-    Turn(
-        id=FIRST,
-        root_turn_id=FIRST,
-        status="completed",
-        started_at=seconds_at(1),
-        completed_at=seconds_at(2),
-        duration_ms=88,
-        items=[
-            user("one", "u1"),
-            ReasoningThreadItem(id="r", summary=["a"], content=["b"]),
-            COMMAND_ITEM,
-            CHANGE_ITEM,
-            AgentMessageThreadItem(id="a1", text="1"),
-        ],
-    ),
-    Turn(
-        id=SECOND,
-        root_turn_id=FIRST,
-        status="failed",
-        error=TurnError("bad", codex_error_info="contextWindowExceeded"),
-        started_at=seconds_at(3),
-        completed_at=seconds_at(3),
-        duration_ms=1,
-        items=[user("two", "u2"), ContextCompactionThreadItem(id="x")],
-    ),
-]
+NEW_TURNS = of_unknown_times(
+    [
+        Turn(
+            id=FIRST,
+            root_turn_id=FIRST,
+            status="completed",
+            started_at=seconds_at(1),
+            completed_at=seconds_at(2),
+            duration_ms=88,
+            items=[
+                user("one", "u1"),
+                ReasoningThreadItem(id="r", summary=["a"], content=["b"]),
+                COMMAND_ITEM,
+                CHANGE_ITEM,
+                AgentMessageThreadItem(id="a1", text="1"),
+            ],
+        ),
+        Turn(
+            id=SECOND,
+            root_turn_id=FIRST,
+            status="failed",
+            error=TurnError("bad", codex_error_info="contextWindowExceeded"),
+            started_at=seconds_at(3),
+            completed_at=seconds_at(3),
+            duration_ms=1,
+            items=[user("two", "u2"), ContextCompactionThreadItem(id="x")],
+        ),
+    ]
+)
 
 
 def test_a_thread_of_the_new_reference_is_read_completely(store: Store) -> None:

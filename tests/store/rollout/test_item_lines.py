@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import shlex
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.protocol.item import CommandExecutionThreadItem, ItemCompletedNotification
+from treadle.protocol.item import (
+    AgentMessageThreadItem,
+    CommandExecutionThreadItem,
+    ItemCompletedNotification,
+    with_times,
+)
 from treadle.shell.scripts import display
-from treadle.store.rollout.item_lines import legacy_item
+from treadle.store.rollout.item_lines import legacy_item, paginated_item
 
 
 def words(command: str) -> list[str]:
@@ -53,3 +59,16 @@ def test_a_command_may_be_very_long() -> None:
 def test_an_unclosed_quote_is_searched_for_once(command: str) -> None:
     """Searching again from each inner quote would take an hour."""
     assert words(command) == [command]
+
+
+def test_an_item_has_its_times_and_tokens_for_other_programs() -> None:
+    """Upstream: these fields of `item_completed` in release 0.169.0; without tokens, no field."""
+    item = with_times(AgentMessageThreadItem(id="a", text="x"), 5, 9)
+    done = ItemCompletedNotification(9, item, "thread", "turn")
+
+    (event,) = paginated_item(done)
+    (counted,) = paginated_item(msgspec.structs.replace(done, content_token_count=3))
+
+    assert (event["started_at_ms"], event["completed_at_ms"]) == (5, 9)
+    assert counted == {**event, "content_token_count": 3}
+    assert "content_token_count" not in event

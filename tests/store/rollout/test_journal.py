@@ -12,7 +12,7 @@ from tests.store.builders import Clock, Writer, meta
 from treadle.engine.events.log import EventLog
 from treadle.protocol import notifications as n
 from treadle.protocol.error import WarningNotification
-from treadle.protocol.item import AgentMessageThreadItem
+from treadle.protocol.item import AgentMessageThreadItem, with_times
 from treadle.store.journal import Event, Journal, ThreadExists, ThreadFull
 from treadle.store.memory import MemoryJournal
 from treadle.store.records import InputQueued
@@ -192,7 +192,8 @@ def test_a_lone_surrogate_is_replaced_not_refused(store: Store, clock: Clock) ->
     journal.close()
 
     item = store.read(journal.thread_id).turns[0].items[1]
-    assert item == AgentMessageThreadItem(id="a", text="x\N{REPLACEMENT CHARACTER}y")
+    shown = AgentMessageThreadItem(id="a", text="x\N{REPLACEMENT CHARACTER}y")
+    assert item == with_times(shown, clock.now, clock.now)
     assert turn.id == store.read(journal.thread_id).turns[0].id
 
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from tests.store.builders import Clock, Writer, breakdown, context, message, meta, user_item
+from treadle.protocol import notifications as n
 from treadle.protocol.base import GitInfo
 from treadle.protocol.error import CodexErrorInfoDetail, HttpStatus, TurnError
 from treadle.protocol.goal import ThreadGoal
@@ -26,6 +27,8 @@ from treadle.protocol.item import (
     FileChangeThreadItem,
     FileUpdateChange,
     ImageViewThreadItem,
+    ItemCompletedNotification,
+    ItemStartedNotification,
     McpToolCallThreadItem,
     PlanThreadItem,
     ReasoningThreadItem,
@@ -34,6 +37,7 @@ from treadle.protocol.item import (
     UpdatePatchChangeKind,
     UserMessageThreadItem,
     WebSearchThreadItem,
+    with_times,
 )
 from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
 from treadle.protocol.tool import FunctionDynamicToolSpec
@@ -106,6 +110,21 @@ def test_every_kind_of_item_keeps_its_id_and_content(store: Store, clock: Clock)
     stored = store.read(journal.thread_id)
     assert (stored.turns, stored.running_turn) == (turns, None)
     assert stored.last_seq == writer.events[-1].seq
+
+
+def test_items_stored_without_times_have_those_of_their_events(store: Store, clock: Clock) -> None:
+    """Ours: earlier versions of this server stored the times beside the items."""
+    journal = store.create(meta(clock))
+    writer, item = Writer(journal, clock), AgentMessageThreadItem(id="a", text="hi")
+    journal.append(list(writer.begin("t1")))
+    begun = ItemStartedNotification(item, clock.now, journal.thread_id, "t1")
+    done = ItemCompletedNotification(clock.now + 7, item, journal.thread_id, "t1")
+    journal.append([writer.event(n.ITEM_STARTED.method, begun)])
+    journal.append([writer.event(n.ITEM_COMPLETED.method, done)])
+    journal.close()
+
+    (turn,) = store.read(journal.thread_id).turns
+    assert turn.items == [with_times(item, clock.now, clock.now + 7)]
 
 
 def test_the_start_options_of_a_thread_are_restored(store: Store, clock: Clock) -> None:
@@ -256,9 +275,10 @@ def test_an_unfinished_turn_is_in_progress_and_shows_its_open_items(
 
     stored = store.read(journal.thread_id)
     assert (stored.running_turn, stored.turns[-1].status) == ("t2", "inProgress")
-    assert stored.turns[-1].items == [user_item("two", "said")]
+    now = clock.now
+    assert stored.turns[-1].items == [with_times(user_item("two", "said"), now, now)]
     assert [started.item for started in stored.open_items] == [
-        AgentMessageThreadItem(id="open", text="")
+        with_times(AgentMessageThreadItem(id="open", text=""), now, None)
     ]
 
 

@@ -80,7 +80,7 @@ class ItemStream:
             return False
         if self._finds_plans and isinstance(shown, AgentMessageThreadItem):
             shown = self._without_plan(shown)
-        self._turn.complete_item(shown, records)
+        self._turn.complete_item(shown, records, content_token_count=_token_count(item))
         return True
 
     def abandon(self) -> None:
@@ -222,6 +222,15 @@ def to_thread_item(item: ModelItem) -> ThreadItem | None:
             return WebSearchThreadItem(id=str(item["id"]), query=_query(action), action=action)
         case _:
             return None
+
+
+def _token_count(item: ModelItem) -> int | None:
+    """Return the tokens of a message, if the provider reports them."""
+    metadata = item.get("internal_chat_message_metadata_passthrough")
+    count = metadata.get("content_token_count") if isinstance(metadata, dict) else None
+    if item.get("type") != "message" or not isinstance(count, int) or isinstance(count, bool):
+        return None
+    return count if 0 <= count < 1 << 53 else None
 
 
 def text_of(item: ModelItem) -> str:

@@ -34,6 +34,8 @@ from treadle.protocol.item import (
     ItemStartedNotification,
     ThreadItem,
     UserMessageThreadItem,
+    times_of,
+    with_times,
 )
 from treadle.protocol.method import Notification
 from treadle.protocol.queue import QueuedSubmission
@@ -127,11 +129,13 @@ class _Entries:
     def publish_item(self, turn: Turn, item: ThreadItem, *records: AnyRecord) -> None:
         """Publish the start and the end of an item."""
         thread_id, now = self._stored.meta.id, self._now_ms
+        item = with_times(item, now, None)
         self.publish(n.ITEM_STARTED, ItemStartedNotification(item, now, thread_id, turn.id))
         self.complete(turn, item, *records)
 
     def complete(self, turn: Turn, item: ThreadItem, *records: AnyRecord) -> None:
         thread_id, now = self._stored.meta.id, self._now_ms
+        item = with_times(item, times_of(item)[0], now)
         params = ItemCompletedNotification(now, item, thread_id, turn.id)
         self.publish(n.ITEM_COMPLETED, params, *records)
         turn.items.append(item)
@@ -264,7 +268,9 @@ def _end_open_items(
     for started in stored.open_items:
         if started.item.id in kept or getattr(started.item, "status", None) != "inProgress":
             continue
-        item = msgspec.structs.replace(started.item, status="failed")
+        item = msgspec.structs.replace(
+            started.item, status="failed", started_at_ms=started.started_at_ms
+        )
         entries.complete(turns[started.turn_id], item)
     entries.write()
 

@@ -104,10 +104,9 @@ class StoredThreads:
         return stored if reader.is_current else reader.read()
 
     def _in_memory(self, thread: LoadedThread) -> StoredThread:
-        from treadle.engine.stored.transcript import times_of, turns_of
+        from treadle.engine.stored.transcript import turns_of
 
-        events = list(thread.journal.read(0))
-        return StoredThread(thread.meta, turns_of(events), item_times=times_of(events))
+        return StoredThread(thread.meta, turns_of(thread.journal.read(0)))
 
     def _mark_active(self, thread: LoadedThread, stored: StoredThread) -> StoredThread:
         turns = stored.turns

@@ -10,13 +10,11 @@ from treadle.engine.accounting.usage import TokenLedger
 from treadle.model.base import ModelItem
 from treadle.protocol.item import (
     ItemCompletedNotification,
-    ItemStartedNotification,
     ThreadItem,
 )
 from treadle.protocol.turn import Turn, TurnCompletedNotification, TurnStartedNotification
 from treadle.store.journal import Entry, Event
 from treadle.store.records import Compacted, HistoryItem, TurnContext, UsageRecord
-from treadle.store.stored_thread import ItemTimes
 
 
 def turns_of(events: Iterable[Event]) -> list[Turn]:
@@ -35,21 +33,6 @@ def turns_of(events: Iterable[Event]) -> list[Turn]:
         msgspec.structs.replace(turn, items=list(items.get(id_, {}).values()), items_view="full")
         for id_, turn in turns.items()
     ]
-
-
-def times_of(events: Iterable[Event]) -> ItemTimes:
-    """Return the start and end times of the items, by turn and item."""
-    times: ItemTimes = {}
-    for event in events:
-        match event.params:
-            case ItemStartedNotification(turn_id=turn_id, item=item, started_at_ms=start):
-                times.setdefault(turn_id, {}).setdefault(item.id, (start, None))
-            case ItemCompletedNotification(turn_id=turn_id, item=item, completed_at_ms=end):
-                known = times.setdefault(turn_id, {}).get(item.id, (None, None))
-                times[turn_id][item.id] = (known[0], end)
-            case _:
-                pass
-    return times
 
 
 def history_of(entries: Iterable[Entry]) -> list[ModelItem]:

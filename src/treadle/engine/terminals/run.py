@@ -136,8 +136,10 @@ class CommandRun:
         """Publish `item/started`, once."""
         if not self._is_published:
             self._is_published = True
-            self.started_at_ms = self.turn.clock()
             self.turn.start_item(self.item, self.current)
+            self.started_at_ms = self.turn.open_items[self.item.id].started_at_ms
+            # The item may end after its turn, which no longer has the time then.
+            self.item = msgspec.structs.replace(self.item, started_at_ms=self.started_at_ms)
             self._flush()
 
     def current(self) -> CommandExecutionThreadItem:

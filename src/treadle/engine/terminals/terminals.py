@@ -17,7 +17,7 @@ from treadle.engine.errors import InvalidInput
 from treadle.engine.terminals.run import CommandRun
 from treadle.engine.turn import ActiveTurn
 from treadle.protocol.command import ThreadBackgroundTerminal
-from treadle.protocol.item import ItemStartedNotification
+from treadle.protocol.item import ItemStartedNotification, with_times
 from treadle.sandbox.policy import Confinement
 from treadle.support.concurrency.tasks import BackgroundTasks
 
@@ -240,7 +240,7 @@ class Terminals:
         """The items in progress of turns that have ended, in their current state."""
         return [
             ItemStartedNotification(
-                item=run.current(),
+                item=with_times(run.current(), run.started_at_ms, None),
                 started_at_ms=run.started_at_ms,
                 thread_id=run.turn.thread_id,
                 turn_id=run.turn.id,

@@ -44,6 +44,7 @@ from treadle.protocol.item import (
     McpToolCallThreadItem,
     ThreadItem,
     UserMessageThreadItem,
+    times_of,
 )
 from treadle.protocol.mcp import McpToolCallResult
 from treadle.protocol.turn import Turn, TurnItemsView, TurnsPage
@@ -54,7 +55,7 @@ from treadle.server.query_limits import check_alternatives, check_term
 from treadle.server.session import ClientSession
 from treadle.store.index.case_folding import places_of
 from treadle.store.journal import BadCursor, ThreadNotFound
-from treadle.store.stored_thread import ItemTimes, StoredThread, ThreadQuery
+from treadle.store.stored_thread import StoredThread, ThreadQuery
 from treadle.support.concurrency.threads import give_way
 from treadle.support.text.json_text import encode_json
 
@@ -125,7 +126,7 @@ async def thread_items_list(
 
 def _items_page(params: ThreadItemsListParams, stored: StoredThread) -> ThreadItemsListResponse:
     turns = [turn for turn in stored.turns if params.turn_id in (None, turn.id)]
-    entries = _entries(turns, stored.item_times)
+    entries = _entries(turns)
     if params.defer_output is not None:
         entries = [deferred(entry, params.defer_output) for entry in entries]
     if params.sort_direction == "desc":
@@ -157,7 +158,7 @@ async def thread_items_read(
 
     def make(stored: StoredThread) -> ThreadItemsReadResponse:
         turns = [turn for turn in stored.turns if turn.id == params.turn_id]
-        entries = _entries(turns, stored.item_times)
+        entries = _entries(turns)
         return ThreadItemsReadResponse([each for each in entries if each.item.id in item_ids])
 
     return await _build_answer(ctx, params.thread_id, make)
@@ -247,19 +248,19 @@ def viewed(turn: Turn, view: TurnItemsView) -> Turn:
 
 def backwards_cursors(turns: Sequence[Turn]) -> tuple[str | None, str | None]:
     """Return cursors to read the turns and the items backwards from the last one."""
-    entries = _entries(turns, {})
+    entries = _entries(turns)
     return (
         cursor_at(turns[-1].id) if turns else None,
         cursor_at(_item_key(entries[-1])) if entries else None,
     )
 
 
-def _entries(turns: Sequence[Turn], times: ItemTimes) -> list[ThreadItemEntry]:
+def _entries(turns: Sequence[Turn]) -> list[ThreadItemEntry]:
     return [
         ThreadItemEntry(item, turn.id, completed_at_ms=done, started_at_ms=began)
         for turn in turns
         for item in turn.items
-        for began, done in (times.get(turn.id, {}).get(item.id, (None, None)),)
+        for began, done in (times_of(item),)
     ]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
+from msgspec import UNSET
 
 from treadle.protocol.base import JsonValue
 from treadle.protocol.item import (
@@ -25,6 +26,7 @@ from treadle.protocol.item import (
     ThreadItem,
     UserMessageThreadItem,
     WebSearchThreadItem,
+    times_of,
 )
 from treadle.store.rollout.foreign.items import Json, moved_to
 from treadle.store.rollout.foreign.settings import snake
@@ -39,12 +41,14 @@ _ESCAPED: Final = re.compile(r'\\(["\\$`])')
 
 
 def _place(done: ItemCompletedNotification) -> Json:
-    return {
+    started, count = times_of(done.item)[0], done.content_token_count
+    place: Json = {
         "thread_id": done.thread_id,
         "turn_id": done.turn_id,
-        "started_at_ms": done.completed_at_ms,
+        "started_at_ms": done.completed_at_ms if started is None else started,
         "completed_at_ms": done.completed_at_ms,
     }
+    return place if count is UNSET or count is None else {**place, "content_token_count": count}
 
 
 def legacy_item(done: ItemCompletedNotification) -> list[Json]:

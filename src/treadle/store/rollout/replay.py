@@ -128,7 +128,6 @@ class Replay:
         stored.open_items = self._open_items()
         stored.turns = [turn.to_turn() for turn in timeline.turns]
         stored.history = timeline.history
-        stored.item_times = {turn.id: turn.times for turn in timeline.turns}
         stored.views = [(turn.history, turn.length) for turn in timeline.turns]
         stored.settings = self._foreign.settings
         if stored.settings is not self._pending_after:

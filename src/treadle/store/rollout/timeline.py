@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, field
 
 from treadle.protocol.error import TurnError
-from treadle.protocol.item import ThreadItem
+from treadle.protocol.item import ThreadItem, with_times
 from treadle.protocol.turn import Turn, TurnStatus
 from treadle.store.records import ModelItem
 
@@ -24,14 +24,14 @@ class OpenTurn(Struct):
     completed_at: int | None = None
     duration_ms: int | None = None
     root_turn_id: str | None = None
-    # Start and completion times of items in milliseconds, if recorded.
-    times: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    # Start times of items in milliseconds, for items stored without their times.
+    starts: dict[str, int] = field(default_factory=dict)
 
     def to_turn(self) -> Turn:
         """Return the protocol's turn."""
         return Turn(
             id=self.id,
-            items=list(self.items.values()),
+            items=[_timed(item) for item in self.items.values()],
             status=self.status,
             completed_at=self.completed_at,
             duration_ms=self.duration_ms,
@@ -39,6 +39,11 @@ class OpenTurn(Struct):
             root_turn_id=self.root_turn_id or self.id,
             started_at=self.started_at,
         )
+
+
+def _timed(item: ThreadItem) -> ThreadItem:
+    """Return an item whose times are null if they are unknown."""
+    return with_times(item, None, None) if item.completed_at_ms is UNSET else item
 
 
 class Timeline:
@@ -77,15 +82,15 @@ class Timeline:
     def add_item(self, turn_id: str, item: ThreadItem, done_ms: int | None = None) -> None:
         """Add an item to its turn; a later version replaces an earlier one."""
         turn = self._by_id.get(turn_id) or self.begin_turn(turn_id, None)
+        if item.completed_at_ms is UNSET:
+            item = with_times(item, turn.starts.get(item.id), done_ms)
         turn.items[item.id] = item
-        if done_ms is not None:
-            turn.times[item.id] = (turn.times.get(item.id, (None, None))[0], done_ms)
 
     def note_start(self, turn_id: str, item_id: str, at_ms: int) -> None:
         """Record the start of an item; a second start after a restart does not change it."""
         turn = self._by_id.get(turn_id)
         if turn is not None:
-            turn.times.setdefault(item_id, (at_ms, None))
+            turn.starts.setdefault(item_id, at_ms)
 
     def replace_history(self, items: list[ModelItem]) -> None:
         """Continue with another model context; earlier turns keep the old one."""

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from treadle.protocol.base import JsonValue
-from treadle.protocol.item import ReasoningThreadItem, UserMessageThreadItem
+from treadle.protocol.item import ReasoningThreadItem, UserMessageThreadItem, with_times
 from treadle.protocol.turn import TurnStatus
 from treadle.protocol.usage import ThreadTokenUsage
 from treadle.store.records import ModelItem, TurnContext
@@ -101,7 +101,8 @@ class ForeignReader:
         stored = payload.get("item")
         item = read_item(stored) if isinstance(stored, Mapping) else None
         if item is not None:
-            self._timeline.add_item(str(payload.get("turn_id")), item)
+            times = _whole(payload.get("started_at_ms")), _whole(payload.get("completed_at_ms"))
+            self._timeline.add_item(str(payload.get("turn_id")), with_times(item, *times))
 
     def _agent_reasoning(self, payload: Payload, line: RolloutLine) -> None:
         """Collect the parts of one summary, which come as separate consecutive events."""
