@@ -155,6 +155,129 @@ async def test_token_totals_come_from_the_backend(ground: Ground) -> None:
     }
 
 
+THREAD = "01a1f634-c522-7690-87f4-11a1dee048c0"
+ESTIMATES = f"{WHAM}/usage/thread_usage/query"
+NO_TOTALS = {
+    "lifetimeTokens": None,
+    "peakDailyTokens": None,
+    "longestRunningTurnSec": None,
+    "currentStreakDays": None,
+    "longestStreakDays": None,
+}
+
+
+def estimate(**more: JsonValue) -> JsonValue:
+    return {"thread_id": THREAD, "estimated_usage_credits_micros": 46, **more}
+
+
+async def test_the_cost_of_a_thread_comes_from_the_backend(ground: Ground) -> None:
+    """Upstream 0.169.0: the request and the answer; what is not reported is null."""
+    group = {
+        "model": "gpt-5",
+        "reasoning_effort": "high",
+        "speed": "fast",
+        "estimated_usage_credits_micros": 7,
+        "net_new_input_tokens": 1,
+        "cached_input_tokens": 2,
+        "input_tokens": 3,
+        "output_tokens": 4,
+        "total_tokens": 5,
+    }
+    dollars = {"estimated_usage_usd_micros": 18, "native_usage_usd_micros": 32}
+    known = document({"threads": [estimate(**dollars, groups=[group])]})
+    bare = document({"threads": [estimate()]})
+    ground.service.answer(ESTIMATES, known, bare, document({}, 404))
+    ground.store(ground.service.auth_json())
+    client = await ground.client()
+
+    full, brief, without = [await client.request(TOTALS, {"threadId": THREAD}) for _ in range(3)]
+
+    assert full == {
+        "summary": NO_TOTALS,
+        "dailyUsageBuckets": None,
+        "threadUsage": {
+            "threadId": THREAD,
+            "estimatedUsageCreditsMicros": 46,
+            "estimatedUsageUsdMicros": 18,
+            "nativeUsageUsdMicros": 32,
+            "groups": [
+                {
+                    "model": "gpt-5",
+                    "reasoningEffort": "high",
+                    "speed": "fast",
+                    "estimatedUsageCreditsMicros": 7,
+                    "netNewInputTokens": 1,
+                    "cachedInputTokens": 2,
+                    "inputTokens": 3,
+                    "outputTokens": 4,
+                    "totalTokens": 5,
+                }
+            ],
+        },
+    }
+    assert brief["threadUsage"] == {
+        "threadId": THREAD,
+        "estimatedUsageCreditsMicros": 46,
+        "estimatedUsageUsdMicros": None,
+        "nativeUsageUsdMicros": None,
+        "groups": [],
+    }
+    assert without == {"summary": NO_TOTALS, "dailyUsageBuckets": None, "threadUsage": None}
+    bodies = [request.body for request in ground.service.of_path(ESTIMATES)]
+    assert bodies == [{"thread_ids": [THREAD]}] * 3
+    assert ground.service.of_path(f"{WHAM}/profiles/me") == []
+
+
+OMITTED = "thread usage response omitted requested thread"
+UNEXPECTED = "thread usage returned unexpected threads"
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (document({"threads": []}), OMITTED),
+        (document({"threads": [{"thread_id": THREAD, "groups": []}]}), OMITTED),
+        (document({"threads": [{**estimate(), "thread_id": "other"}]}), UNEXPECTED),
+        (document({"threads": [estimate(), estimate()]}), UNEXPECTED),
+        (document({"threads": [estimate(groups=[{"model": "x"}])]}), "missing required field"),
+        (document({"threads": [estimate(estimated_usage_usd_micros=1.5)]}), "Expected `int"),
+        (document({"threads": [estimate(native_usage_usd_micros=1 << 64)]}), "Expected `int"),
+        (document({"x": 1}), "missing required field"),
+        (document({}, 500), "failed: 500"),
+        (hangs, "did not answer within 0.2 s"),
+        (is_endless, "the answer has more than 1048576 bytes"),
+    ],
+)
+async def test_a_cost_that_cannot_be_read_fails_the_request(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch, fault: Reply | Send, reason: str
+) -> None:
+    """Upstream: an answer without the thread, or about another one, is an error."""
+    if fault is hangs:
+        monkeypatch.setattr(account_usage, "USAGE_SECONDS", 0.2)
+    ground.service.answer(ESTIMATES, fault)
+    ground.store(ground.service.auth_json())
+
+    refused = await (await ground.client()).refusal(TOTALS, {"threadId": THREAD})
+
+    assert refused.code == -32603
+    assert refused.message.startswith("failed to fetch thread usage: ")
+    assert reason in refused.message
+
+
+@pytest.mark.parametrize("thread_id", ["nope", "", "../x", THREAD + "0"])
+async def test_the_cost_of_no_thread_is_refused(ground: Ground, thread_id: str) -> None:
+    """Upstream: the backend is not asked."""
+    ground.store(ground.service.auth_json())
+
+    refused = await (await ground.client()).refusal(TOTALS, {"threadId": thread_id})
+
+    assert (refused.code, refused.message) == (
+        -32600,
+        f"invalid thread id: {thread_id!r} is not a UUID",
+    )
+    assert ground.service.of_path(ESTIMATES) == []
+
+
 async def test_messages_come_from_the_backend(ground: Ground) -> None:
     """Upstream: a backend without the feature says 404."""
     times = {"created_at": "2026-06-14T00:00:00Z", "archived_at": None}

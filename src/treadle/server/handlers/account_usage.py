@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from treadle.connection.context import Context
@@ -23,6 +24,7 @@ from treadle.protocol.client_requests import (
     ACCOUNT_WORKSPACE_MESSAGES_READ,
     CLIENT_REQUESTS,
 )
+from treadle.server.errors import check_uuid
 from treadle.server.session import ClientSession
 from treadle.support.concurrency.imports import import_late
 
@@ -68,15 +70,32 @@ async def account_rate_limits_read(
 
 @router.request(ACCOUNT_USAGE_READ)
 async def account_usage_read(
-    ctx: Context[ClientSession], _params: account_usage.GetAccountTokenUsageParams
+    ctx: Context[ClientSession], params: account_usage.GetAccountTokenUsageParams
 ) -> account_usage.GetAccountTokenUsageResponse:
-    """Read the token totals of a ChatGPT account."""
+    """Read the token totals of a ChatGPT account, or what one thread has cost."""
+    if params.thread_id is not None:
+        check_uuid(params.thread_id, "threadId")
     _chatgpt_login(ctx, "to read token usage")
+    if params.thread_id is not None:
+        return await _thread_usage(ctx, params.thread_id)
     await import_late("treadle.accounts.usage")
     from treadle.accounts.usage import read_token_usage
 
     what = "failed to fetch token usage profile"
     return await _ask(ctx, read_token_usage, what, seconds=USAGE_SECONDS)
+
+
+async def _thread_usage(
+    ctx: Context[ClientSession], thread_id: str
+) -> account_usage.GetAccountTokenUsageResponse:
+    await import_late("treadle.accounts.thread_estimate")
+    from treadle.accounts.thread_estimate import read_thread_usage
+
+    read = partial(read_thread_usage, thread_id=thread_id)
+    usage = await _ask(ctx, read, "failed to fetch thread usage", seconds=USAGE_SECONDS)
+    # As upstream: the totals of the account are not read with it.
+    totals = account_usage.AccountTokenUsageSummary()
+    return account_usage.GetAccountTokenUsageResponse(totals, thread_usage=usage)
 
 
 @router.request(ACCOUNT_WORKSPACE_MESSAGES_READ)
