@@ -34,6 +34,7 @@ from treadle.server.session import ClientSession, guard
 from treadle.server.sources.hooks import ConfiguredHooks
 from treadle.server.sources.mcp import ConfiguredMcp
 from treadle.server.sources.models import ConfiguredModels
+from treadle.server.thread_creators import current_creator
 from treadle.store.store import Store
 from treadle.support.clock import NowMs, now_ms
 from treadle.support.concurrency.workers import Workers
@@ -102,7 +103,11 @@ class Server:
             opened_roots=lambda: self.configuration.opened_roots,
         )
         self.threads = Threads(
-            Store(home, clock=clock),
+            Store(
+                home,
+                clock=clock,
+                creator=lambda: current_creator(self.configuration.credentials),
+            ),
             EngineServices(home, sources, self.sandbox, clock=clock),
             on_spawn=self._introduce,
         )

@@ -36,6 +36,7 @@ from treadle.store.rollout.sync import FileSync
 from treadle.store.stored_thread import (
     SearchPage,
     StoredThread,
+    ThreadCreator,
     ThreadMeta,
     ThreadPage,
     ThreadQuery,
@@ -60,9 +61,17 @@ T = TypeVar("T")
 class Store:
     """Creates, opens, reads and lists threads; several servers may share one home."""
 
-    def __init__(self, home: Path, *, clock: NowMs = now_ms) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *,
+        clock: NowMs = now_ms,
+        creator: Callable[[], ThreadCreator] = ThreadCreator,
+    ) -> None:
         self.home = home
         self._clock = clock
+        # Returns the login that starts a thread.
+        self._creator = creator
         # Worker threads list threads while the event loop writes.
         self._lock = threading.Lock()
         self._workers = Workers("store", MAX_WORKERS)
@@ -121,8 +130,11 @@ class Store:
         if self._catalog.has(meta.id) or path.exists():
             # The index may know another file, but reading it could block, and ids are new.
             raise ThreadExists(meta.id)
+        creator = self._creator()
         meta = msgspec.structs.replace(
             meta,
+            creator_user_id=creator.user_id,
+            creator_account_id=creator.account_id,
             session_id=meta.session_id or meta.id,
             # The reference does not read a file without these two lines.
             originator=meta.originator or "treadle",

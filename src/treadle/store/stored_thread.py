@@ -33,6 +33,13 @@ MAX_PREVIEW_CHARACTERS: Final = 4096
 """The length of a preview: every list of threads repeats it."""
 
 
+class ThreadCreator(Struct, frozen=True):
+    """The login with which a thread was started; without a ChatGPT account, it has no ids."""
+
+    user_id: str | None = None
+    account_id: str | None = None
+
+
 class ThreadMeta(Struct, frozen=True, kw_only=True):
     """A thread without its turns: what lists show, and the options it was started with."""
 
@@ -65,6 +72,8 @@ class ThreadMeta(Struct, frozen=True, kw_only=True):
     agent_nickname: str | None = None
     agent_role: str | None = None
     history_mode: ThreadHistoryMode = "legacy"
+    creator_user_id: str | None = None
+    creator_account_id: str | None = None
     # What a resumed thread needs to continue with its original options.
     base_instructions: str | None = None
     developer_instructions: str | None = None
@@ -194,6 +203,8 @@ class ThreadQuery(Struct, frozen=True, kw_only=True):
     # Only threads attached to this one; or those that match, attached or not.
     attached_to_id: str | None = None
     includes_attached: bool = False
+    # Leaves out threads that other logins started.
+    creator: ThreadCreator | None = None
     # Only these threads, or none of those.
     only_ids: Sequence[str] | None = None
     except_ids: Sequence[str] | None = None

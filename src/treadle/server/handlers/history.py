@@ -53,6 +53,7 @@ from treadle.server.paging.keyset import cursor_at, page_of
 from treadle.server.paging.offset import page_of_many
 from treadle.server.query_limits import check_alternatives, check_term
 from treadle.server.session import ClientSession
+from treadle.server.thread_creators import required_creator
 from treadle.store.index.case_folding import places_of
 from treadle.store.journal import BadCursor, ThreadNotFound
 from treadle.store.stored_thread import StoredThread, ThreadQuery
@@ -179,6 +180,9 @@ async def thread_search(
         source_kinds=params.source_kinds,
         mentions=_term(params.search_term),
         includes_attached=params.include_attached_threads,
+        creator=required_creator(
+            ctx.session.server.credentials, current_account_only=params.current_account_only
+        ),
     )
     check_alternatives(params.source_kinds, "sourceKinds")
     matches = await threads.store.run(partial(threads.store.search, query))

@@ -68,6 +68,7 @@ from treadle.server.organizing import (
 from treadle.server.paging.keyset import page_of
 from treadle.server.query_limits import MAX_ITEMS, check_alternatives, check_count, check_term
 from treadle.server.session import ClientSession
+from treadle.server.thread_creators import required_creator
 from treadle.store.journal import ThreadNotFound
 from treadle.store.records import MetadataChanged
 from treadle.store.stored_thread import ThreadQuery
@@ -120,6 +121,9 @@ async def thread_list(ctx: Context[ClientSession], params: ThreadListParams) -> 
         excluded_thread_ids=params.excluded_thread_ids,
         attached_to_id=params.attached_to_thread_id,
         includes_attached=params.include_attached_threads,
+        creator=required_creator(
+            ctx.session.server.credentials, current_account_only=params.current_account_only
+        ),
         only_ids=chosen.only,
         except_ids=chosen.none_of,
         use_state_db_only=params.use_state_db_only,

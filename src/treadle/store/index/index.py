@@ -281,10 +281,7 @@ def _filters(query: ThreadQuery) -> Iterator[tuple[str, Sequence[object]]]:
         yield _one_of("provider", query.model_providers)
     if query.originators:
         yield _one_of("originator", query.originators)
-    if query.parent_thread_id is not None:
-        yield "parent_id = ?", [query.parent_thread_id]
-    if query.ancestor_thread_id is not None:
-        yield _DESCENDS, [query.ancestor_thread_id]
+    yield from _relations(query)
     if query.excluded_thread_ids:
         condition, values = _one_of("id", query.excluded_thread_ids)
         yield f"not {condition}", values
@@ -299,6 +296,21 @@ def _filters(query: ThreadQuery) -> Iterator[tuple[str, Sequence[object]]]:
         yield f"number in (select thread from messages where {condition})", values  # noqa: S608  as above
 
 
+def _relations(query: ThreadQuery) -> Iterator[tuple[str, Sequence[object]]]:
+    if query.parent_thread_id is not None:
+        yield "parent_id = ?", [query.parent_thread_id]
+    if query.ancestor_thread_id is not None:
+        yield _DESCENDS, [query.ancestor_thread_id]
+    if query.creator is not None:
+        yield _CREATED, [query.creator.user_id, query.creator.account_id]
+
+
+_CREATOR: Final = "json_extract(cast(meta as text), '$.creator_{}_id')"
+_CREATED: Final = (
+    # Threads of unknown origin belong to every login.
+    f"(({_CREATOR.format('user')} is null and {_CREATOR.format('account')} is null)"
+    f" or ({_CREATOR.format('user')} is ? and {_CREATOR.format('account')} is ?))"
+)
 _DESCENDS: Final = (
     "id in (with recursive kin (id) as (select id from threads where parent_id = ?"
     " union select threads.id from threads join kin on threads.parent_id = kin.id)"

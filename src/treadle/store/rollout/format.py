@@ -150,6 +150,8 @@ class SessionMeta(Struct, omit_defaults=True):
     history_base: HistoryBase | None = None
     dynamic_tools: JsonValue = None
     git: _Git | None = None
+    creator_user_id: str | None = None
+    creator_account_id: str | None = None
 
 
 _metas: Final = msgspec.json.Decoder(SessionMeta)
@@ -198,6 +200,8 @@ def to_meta(session: SessionMeta, line: RolloutLine, path: Path) -> ThreadMeta:
         dynamic_tools=own.dynamic_tools or _read_tools(session.dynamic_tools),
         extra=own.extra,
         attached_to_id=own.attached_to_id,
+        creator_user_id=session.creator_user_id,
+        creator_account_id=session.creator_account_id,
     )
 
 
@@ -226,6 +230,8 @@ def from_meta(meta: ThreadMeta, created_ms: int) -> tuple[SessionMeta, OwnMeta]:
         agent_nickname=meta.agent_nickname,
         agent_role=meta.agent_role,
         git=None if git is None else _Git(git.sha, git.branch, git.origin_url),
+        creator_user_id=meta.creator_user_id,
+        creator_account_id=meta.creator_account_id,
     )
     own = OwnMeta(
         developer_instructions=meta.developer_instructions,
