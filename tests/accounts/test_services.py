@@ -55,7 +55,9 @@ async def test_each_login_reaches_its_own_service(
     document = ground.service.auth_json() if login == "chatgpt" else {"OPENAI_API_KEY": "sk-1"}
     ground.store(document)
     retries = "request_max_retries = 0\nstream_max_retries = 0\n"
+    # Tools of apps are requested from another service.
     text = f'model = "m"\nmodel_provider = "openai"\n[model_providers.openai]\n{retries}'
+    text += "[features]\napps = false\n"
     (ground.home / "config.toml").write_text(text, "utf-8")
     async with proxy() as (address, lines):
         for name in ("HTTPS_PROXY", "https_proxy"):

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from tests.harness.model_server import Reply, says, write_reply
@@ -215,7 +215,7 @@ class AccountService:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    def _answer(self, request: ServiceRequest) -> Reply:
+    def _answer(self, request: ServiceRequest) -> Reply | Send:
         match request.method, request.path:
             case "POST", "/oauth/token":
                 return self._grant(request.body)
@@ -286,6 +286,9 @@ class AccountService:
         return document({**granted, "code_challenge": challenge})
 
 
+S = TypeVar("S", bound=AccountService)
+
+
 def document(body: JsonValue, status: int = 200) -> Reply:
     """An answer with a JSON document."""
     return Reply(status=status, body=body, is_document=True)
@@ -343,9 +346,8 @@ async def _read(reader: asyncio.StreamReader) -> ServiceRequest:
 
 
 @contextlib.asynccontextmanager
-async def account_service() -> AsyncIterator[AccountService]:
-    """Listen on a free port until the block ends."""
-    service = AccountService()
+async def listening(service: S) -> AsyncIterator[S]:
+    """Let a service listen on a free port until the block ends."""
     server = await asyncio.start_server(service.serve, "127.0.0.1", 0, limit=2**24)
     service.port = server.sockets[0].getsockname()[1]
     async with server:
@@ -353,3 +355,10 @@ async def account_service() -> AsyncIterator[AccountService]:
             yield service
         finally:
             await service.stop()
+
+
+@contextlib.asynccontextmanager
+async def account_service() -> AsyncIterator[AccountService]:
+    """Listen on a free port until the block ends."""
+    async with listening(AccountService()) as service:
+        yield service

@@ -173,7 +173,8 @@ class AgentLoop:
     async def _wait_for_servers(self) -> None:
         """Wait once for MCP servers to start, up to their timeouts; later ones join when ready."""
         calls = [call.flat_name for call in self._left_calls]
-        reason = await self._thread.mcp.before_request(self._turn, calls)
+        needs_apps = self._thread.context.mentions.has_ids
+        reason = await self._thread.mcp.before_request(self._turn, calls, needs_apps=needs_apps)
         if reason is not None:
             raise TurnFailure(TurnError(reason))
         self._thread.mcp.add_instructions(self._turn, self._thread.context)

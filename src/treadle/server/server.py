@@ -153,6 +153,9 @@ class Server:
             plan_type=None if login is None else login.plan,
         )
         self.threads.services.broadcast(ACCOUNT_UPDATED, updated)
+        # The tools of apps are those of the account.
+        for thread_id in self.threads.loaded_ids():
+            self.threads.get(thread_id).mcp.refresh()
 
     @cached_property
     def watcher(self) -> Watcher:
@@ -192,10 +195,11 @@ class Server:
         plugins = lambda: self.active_plugins  # noqa: E731 - made on first use
         return Apps(self.configuration, services, plugins, self._chatgpt_login)
 
-    async def _chatgpt_login(self) -> Bearer | None:
+    async def _chatgpt_login(self, rejected: Bearer | None) -> Bearer | None:
         """Return the login with ChatGPT, if that is how the server is signed in."""
-        mode: str | None = self.credentials.auth_mode
-        return await self.credentials.login() if (mode or "").startswith("chatgpt") else None
+        login = self.credentials.current()
+        is_chatgpt = login is not None and login.is_chatgpt
+        return await self.credentials.login(rejected) if is_chatgpt else None
 
     @cached_property
     def plugins(self) -> Plugins:

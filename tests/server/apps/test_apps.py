@@ -160,7 +160,7 @@ async def signed_in(home: Path, backend: Backend, text: str = "") -> AsyncIterat
     """Run a server that is signed in with ChatGPT, and yield a client."""
     there = configuration(home, f'chatgpt_base_url = "{backend.url}"\n{text}')
 
-    async def login() -> Bearer:
+    async def login(_rejected: Bearer | None) -> Bearer:
         return Bearer(token="secret-token", account_id="account-1")
 
     async with running(there) as server:
@@ -289,10 +289,8 @@ async def test_answers_are_those_of_the_reference(
 
 
 def _alike(recorded: JsonValue, ours: JsonValue) -> None:
-    """Compare, but for what 0.163.0 does not have, and for tools of apps, which are not here."""
+    """Compare, but for what 0.163.0 does not have."""
     for _, _, answer in (*recorded, *ours):
-        for app in answer.get("apps", []):
-            app.pop("callable", None)
         for app in answer.get("data", []):
             (app["appMetadata"] or {}).pop("firstPartyType", None)
     for mine, theirs in zip(ours, recorded, strict=True):
@@ -382,14 +380,29 @@ async def test_a_thread_decides_whether_there_are_apps(home: Path, backend: Back
     assert unknown["code"] == -32600
 
 
-async def test_connected_apps_are_listed_as_not_callable(home: Path, backend: Backend) -> None:
-    """Ours: no thread has the tools of apps yet."""
-    async with signed_in(home, backend, "[apps._default]\nenabled = false\n") as peer:
+@pytest.mark.parametrize(
+    ("config", "alpha", "gamma"),
+    [
+        ("", (True, True), (True, True)),
+        ("[apps._default]\nenabled = false\n", (False, False), (False, False)),
+        ("[apps.alpha]\ndefault_tools_enabled = false\n", (False, True), (True, True)),
+        ("[apps._default]\nopen_world_enabled = false\n", (False, True), (False, True)),
+        ("[apps.alpha]\nenabled = 'odd'\n", (False, False), (True, True)),
+    ],
+)
+async def test_an_app_is_callable_if_threads_have_one_of_its_tools(
+    home: Path, backend: Backend, config: str, alpha: tuple[bool, bool], gamma: tuple[bool, bool]
+) -> None:
+    """Upstream; a table that cannot be read disables its app here, and is ignored there."""
+    async with signed_in(home, backend, config) as peer:
         answer = await ask(peer, "app/installed")
 
     assert answer["apps"] == [
-        {"callable": False, "enabled": False, "id": "alpha", "runtimeName": "Alpha Connection"},
-        {"callable": False, "enabled": False, "id": "gamma", "runtimeName": "Gamma"},
+        {"callable": can, "enabled": on, "id": name, "runtimeName": title}
+        for name, title, (can, on) in (
+            ("alpha", "Alpha Connection", alpha),
+            ("gamma", "Gamma", gamma),
+        )
     ]
 
 

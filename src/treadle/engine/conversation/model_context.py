@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from treadle.engine.apps.mentions import AppMentions
+from treadle.engine.apps.names import named_tools
 from treadle.engine.conversation import instructions
 from treadle.engine.conversation.compaction import compacted
 from treadle.engine.conversation.context import (
@@ -93,6 +95,8 @@ class ModelContext:
         self._folder: _Folder | None = None
         # Ids of plugins that the input of the turn mentions, until they are described.
         self._mentioned: dict[str, None] = {}
+        # The apps that the input of the active turn mentions.
+        self.mentions = AppMentions()
 
     def message_of(
         self,
@@ -256,6 +260,7 @@ class ModelContext:
             return
         self._publish_raw(turn, pending.items)
         self._mentioned |= dict.fromkeys(mentioned_plugins(pending.content))
+        self.mentions.add(pending.content)
         self._set_preview(pending)
         turn.start_item(item)
         records = self.history_of(turn).take(*pending.items)
@@ -282,6 +287,7 @@ class ModelContext:
 
     def add_context(self, turn: ActiveTurn) -> None:
         """Record the turn's settings; describe them to the model once and after a change."""
+        self.mentions.clear()
         settings = self._state.settings_of(turn)
         context = turn_context(settings, turn)
         self._state.log.record(context)
@@ -302,7 +308,12 @@ class ModelContext:
             self._update_skills(turn)
 
     async def describe_mentions(self, turn: ActiveTurn, servers: Iterable[McpServer]) -> None:
-        """Describe the plugins that new input mentions, with those of their servers that work."""
+        """Describe the apps and plugins that new input mentions, with what of them works."""
+        for server in servers:
+            if server.apps is not None and self.mentions.has_any:
+                text = self.mentions.describe(named_tools(server.offered))
+                if text is not None:
+                    self.remember(turn, message("developer", text))
         mentioned, self._mentioned = list(self._mentioned)[:MAX_MENTIONS], {}
         if not mentioned:
             return

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from msgspec import Struct
 
 from treadle.engine.approvals.permission import Denied
+from treadle.engine.apps.tools import App, app_of, title_of
 from treadle.engine.events.server_requests import ServerRequestRefused
 from treadle.engine.hooks.uses import ToolUseRequest
 from treadle.engine.mcp.config import ApprovalMode
@@ -102,7 +103,12 @@ class ToolUse(Struct, frozen=True):
     @property
     def mode(self) -> ApprovalMode:
         """The configured approval mode."""
-        return self.server.config.approval_mode(self.name)
+        return self.server.approval_mode(self.tool)
+
+    @property
+    def app(self) -> App | None:
+        """The app that the tool is part of."""
+        return app_of(self.tool) if self.server.apps is not None else None
 
 
 async def approve(servers: McpServers, approvals: Approvals, use: ToolUse) -> None:
@@ -121,7 +127,8 @@ async def approve(servers: McpServers, approvals: Approvals, use: ToolUse) -> No
     if judgement.verdict != "ask" or is_known:
         _record(thread, use, judgement, is_known=is_known)
     if judgement.verdict == "refuse":
-        key = f"mcp_servers.{use.server.name}.tools.{use.name}.approval_mode"
+        table = f"mcp_servers.{use.server.name}" if use.app is None else f"apps.{use.app.id}"
+        key = f"{table}.tools.{use.name}.approval_mode"
         raise McpRefused(f'{NEVER} (to allow it without approval, set {key} = "approve")')
     if judgement.verdict == "allow" or is_known:
         return
@@ -132,7 +139,7 @@ async def approve(servers: McpServers, approvals: Approvals, use: ToolUse) -> No
             return
     except Denied as refusal:
         raise McpRefused(refusal.reason) from refusal
-    if settings.reviewer != "user":
+    if _reviewer(use, settings) != "user":
         await _review(approvals, use)
         return
     persist = ["session", "always"] if use.mode == "auto" else []
@@ -141,7 +148,12 @@ async def approve(servers: McpServers, approvals: Approvals, use: ToolUse) -> No
         raise McpRefused(REJECTED if answer.action == "decline" else CANCELLED)
     chosen = answer.meta.get("persist") if isinstance(answer.meta, dict) else None
     if chosen in persist:
-        await servers.remember(use.server.name, use.name, always=chosen == "always")
+        await servers.remember(
+            use.server.name,
+            use.name,
+            app_id=use.app.id if use.app is not None else None,
+            always=chosen == "always",
+        )
         tool = (use.server.name, use.name)
         thread.log.record(Granted(use.turn.id, "session", tool=tool))
 
@@ -149,7 +161,8 @@ async def approve(servers: McpServers, approvals: Approvals, use: ToolUse) -> No
 async def _ask(
     thread: ThreadState, use: ToolUse, persist: list[str]
 ) -> McpServerElicitationRequestResponse:
-    server = use.server.name
+    server, app = use.server.name, use.app
+    actor = f"the {server} MCP server" if app is None else app.title
     limits = thread.settings.request_deadline
     at_deadline = limits.decision if limits is not None else "decline"
     try:
@@ -159,7 +172,7 @@ async def _ask(
                 server_name=server,
                 thread_id=thread.id,
                 turn_id=use.turn.id,
-                message=f'Allow the {server} MCP server to run tool "{use.name}"?',
+                message=f'Allow {actor} to run tool "{use.name}"?',
                 requested_schema=McpElicitationSchema(properties={}, type="object"),
                 meta=_meta(use, persist),
             ),
@@ -172,6 +185,14 @@ async def _ask(
         raise McpRefused(REJECTED) from refusal
 
 
+def _reviewer(use: ToolUse, settings: RunSettings) -> str:
+    """Return who decides: the app's own table comes before the thread's settings."""
+    chosen = use.server.apps.policy.reviewer(use.tool) if use.server.apps is not None else None
+    if chosen is None or (chosen != "user" and not settings.is_enabled("guardian_approval")):
+        return settings.reviewer
+    return chosen
+
+
 def _meta(use: ToolUse, persist: list[str]) -> Raw:
     shown: list[JsonValue] = [
         {"name": name, "value": value, "display_name": name}
@@ -180,18 +201,31 @@ def _meta(use: ToolUse, persist: list[str]) -> Raw:
     meta: Raw = {APPROVAL_KIND: "mcp_tool_call"}
     if persist:
         meta["persist"] = persist
-    if title := use.tool.get("title"):
+    if title := title_of(use.tool) if use.app is not None else use.tool.get("title"):
         meta["tool_title"] = title
     if description := use.tool.get("description"):
         meta["tool_description"] = description
+    if use.app is not None:
+        about = {
+            "connector_id": use.app.id,
+            "link_id": use.app.link_id,
+            "connector_name": use.app.name,
+            "connector_description": use.app.description,
+        }
+        meta["source"] = "connector"
+        meta |= {name: value for name, value in about.items() if value is not None}
     return {**meta, "tool_params": use.arguments, "tool_params_display": shown}
 
 
 async def _review(approvals: Approvals, use: ToolUse) -> None:
     """Let the guardian decide."""
-    title = use.tool.get("title")
+    title, app = use.tool.get("title"), use.app
     action = McpToolCallGuardianApprovalReviewAction(
-        use.server.name, use.name, tool_title=title if isinstance(title, str) else None
+        use.server.name,
+        use.name,
+        connector_id=app.id if app is not None else None,
+        connector_name=app.name if app is not None else None,
+        tool_title=title if isinstance(title, str) else None,
     )
     details = {"arguments": use.arguments, "hints": use.tool.get("annotations")}
     review = await approvals.guardian.review(use.turn, action, use.call_id, None, details=details)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from treadle.engine.apps.policy import AppsPolicy
 from treadle.engine.mcp.startup import StartupRecord
 from treadle.engine.settings import RunSettings
+from treadle.model.provider import Bearer
 from treadle.protocol.base import JsonValue, UInt16
 
 STARTUP_SECONDS: Final = 30.0
@@ -129,11 +131,29 @@ class PluginOfServer(msgspec.Struct, frozen=True):
     title: str
 
 
+AccountLogin: TypeAlias = Callable[[Bearer | None], Awaitable[Bearer | None]]
+"""Returns the login of one account; after a rejection, a new one, if there is any."""
+
+
+class HostedApps(msgspec.Struct, frozen=True, kw_only=True):
+    """The MCP server with the tools of an account's apps."""
+
+    # Its configuration, without the login.
+    table: dict[str, JsonValue]
+    # Identifies the account; not a secret.
+    account: str
+    login: AccountLogin
+    policy: AppsPolicy
+    # Whether models receive instructions about apps.
+    has_instructions: bool = True
+
+
 class McpConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The servers of a thread, and the options for all of them."""
 
     servers: dict[str, JsonValue] = msgspec.field(default_factory=dict)
     plugins: dict[str, PluginOfServer] = msgspec.field(default_factory=dict)
+    apps: HostedApps | None = None
     grace_seconds: float = GRACE_SECONDS
     callback_port: UInt16 | None = None
     callback_url: str | None = None
@@ -156,7 +176,11 @@ class McpSource(Protocol):
         """The servers of a thread with these settings, or those without a thread."""
         ...
 
-    def approve_always(self, server: str, tool: str) -> bool:
+    def account(self, settings: RunSettings | None) -> str | None:
+        """The account whose apps a thread with these settings may use, if there is one."""
+        ...
+
+    def approve_always(self, server: str, tool: str, app_id: str | None = None) -> bool:
         """Store that a tool needs no approval any more; false if that is impossible."""
         ...
 

@@ -1,4 +1,4 @@
-"""The names of MCP tools for the model: `mcp__server__tool`."""
+"""The names of MCP tools for the model: `mcp__server__tool`, or a namespace for each app."""
 
 from __future__ import annotations
 
@@ -6,11 +6,46 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from treadle.engine.apps.names import named_tools
+from treadle.engine.apps.tools import App, is_for_models
+from treadle.protocol.base import JsonValue
+
+if TYPE_CHECKING:
+    from treadle.engine.mcp.server import McpServer
 
 MAX_NAME: Final = 64
 _INVALID: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _HASH_LENGTH: Final = 12
+
+
+class NamedMcpTool(NamedTuple):
+    """A tool of a server, and its name for the model."""
+
+    name: str
+    server: McpServer
+    tool: dict[str, JsonValue]
+    namespace: str | None = None
+    # The app that the tool is part of, if it is one of an account's apps.
+    app: App | None = None
+
+
+def model_tools(servers: Iterable[McpServer]) -> list[NamedMcpTool]:
+    """Name the tools that models may see."""
+    plain: dict[tuple[str, str], tuple[McpServer, dict[str, JsonValue]]] = {}
+    of_apps: list[NamedMcpTool] = []
+    for server in servers:
+        offered = [tool for tool in server.offered if is_for_models(tool)]
+        if server.apps is None:
+            plain |= {(server.name, str(tool["name"])): (server, tool) for tool in offered}
+            continue
+        of_apps += [
+            NamedMcpTool(each.name, server, each.tool, each.namespace, each.app)
+            for each in named_tools(offered)
+        ]
+    named = [NamedMcpTool(name, *plain[pair]) for name, pair in model_names(plain).items()]
+    return named + of_apps
 
 
 def model_names(tools: Iterable[tuple[str, str]]) -> dict[str, tuple[str, str]]:

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from treadle.engine.mcp.config import BadServer, PluginOfServer, ServerConfig, read_server
+from treadle.engine.mcp.config import (
+    ApprovalMode,
+    BadServer,
+    HostedApps,
+    PluginOfServer,
+    ServerConfig,
+    read_server,
+)
 from treadle.protocol.base import JsonValue
 from treadle.protocol.mcp import (
     McpServerConnectionStatus,
@@ -30,7 +37,11 @@ if TYPE_CHECKING:
     from treadle.sandbox.sandbox import Sandbox
 
 CLOSE_SECONDS: Final = 8.0
-SDK_MODULES: Final = ("treadle.engine.mcp.connection.session", "treadle.engine.mcp.oauth")
+SDK_MODULES: Final = (
+    "treadle.engine.mcp.connection.session",
+    "treadle.engine.mcp.connection.account",
+    "treadle.engine.mcp.oauth",
+)
 """The modules that import the MCP SDK, together: it takes half a second."""
 
 MAX_PAGES: Final = 100
@@ -78,6 +89,8 @@ class ServerContext(Struct, frozen=True, kw_only=True):
     tokens: TokenFile
     elicit: Elicit
     on_change: Callable[[StatusChange], None]
+    # The account's apps, if the server has their tools.
+    apps: HostedApps | None = None
 
 
 class McpServer:
@@ -94,6 +107,8 @@ class McpServer:
         self.table = table
         # The plugin that provides the server, if it is not the user's own.
         self.plugin = plugin
+        # The account's apps, if the server has their tools; replaced when the policy changes.
+        self.apps = context.apps
         self.config = ServerConfig(command="")
         self.status: McpServerConnectionStatus = "notStarted"
         self.error: str | None = None
@@ -132,8 +147,18 @@ class McpServer:
     @property
     def offered(self) -> Sequence[Raw]:
         """The tools that the model may see, even while the server is down."""
-        offered = [tool for name, tool in self.tools.items() if self.config.offers(name)]
+        offered = [tool for tool in self.tools.values() if self._offers(tool)]
         return offered if self.plugin is None else [_with_plugin(t, self.plugin) for t in offered]
+
+    def approval_mode(self, tool: Raw) -> ApprovalMode:
+        """When calls of a tool require approval."""
+        if self.apps is not None:
+            return self.apps.policy.approval_mode(tool)
+        return self.config.approval_mode(str(tool["name"]))
+
+    def _offers(self, tool: Raw) -> bool:
+        is_offered = self.config.offers(str(tool["name"]))
+        return is_offered and (self.apps is None or self.apps.policy.offers(tool))
 
     @property
     def is_missing(self) -> bool:
@@ -185,7 +210,11 @@ class McpServer:
         Raises:
             McpError: the server is unavailable, refused or timed out, or the tool is disabled.
         """
-        if not self.config.offers(tool):
+        if self.apps is not None:
+            # Without its tools, the server offers none.
+            await self._ready_session()
+        known = self.tools.get(tool, {"name": tool})
+        if not self._offers(known):
             raise McpError(f"tool '{tool}' is disabled for MCP server '{self.name}'")
         if not isinstance(arguments, dict | None):
             where = f"tool call failed for `{self.name}/{tool}`"
@@ -199,6 +228,8 @@ class McpServer:
         Raises:
             McpError: the server is unavailable, refused or timed out.
         """
+        if self.apps is not None and await self.apps.login(None) is None:
+            raise McpError("not signed in with the ChatGPT account of these apps")
         session = await self._ready_session()
         try:
             return await session.ask(method, params, on_progress)
@@ -296,6 +327,8 @@ class McpServer:
 
     def _startup_error(self, reason: str, session: McpSession | None) -> str:
         name = self.name
+        if self.apps is not None and session is not None and session.notes.needs_login:
+            return f"The {name} MCP server rejected the ChatGPT login. Sign in to ChatGPT again."
         if session is not None and session.notes.needs_login:
             return f"The {name} MCP server is not logged in. Sign in with mcpServer/oauth/login."
         if session is not None and session.took_too_long:

@@ -11,10 +11,12 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from treadle.engine.apps.tools import INSTRUCTIONS
+from treadle.engine.apps.tools import SERVER as APPS
 from treadle.engine.conversation.input import message
-from treadle.engine.mcp.config import McpConfig, McpSource
+from treadle.engine.mcp.config import HostedApps, McpConfig, McpSource
 from treadle.engine.mcp.elicitation import DECLINED, elicit
-from treadle.engine.mcp.names import is_of, model_names
+from treadle.engine.mcp.names import NamedMcpTool, is_of, model_tools
 from treadle.engine.mcp.server import McpError, McpServer, Raw, ServerContext, StatusChange
 from treadle.engine.mcp.startup import StartupRecord
 from treadle.engine.mcp.tokens import TokenFile
@@ -49,7 +51,10 @@ class NoMcp:
         """No servers."""
         return McpConfig()
 
-    def approve_always(self, server: str, tool: str) -> bool:  # noqa: ARG002 - as the protocol
+    def account(self, settings: object) -> None:
+        """No account."""
+
+    def approve_always(self, server: str, tool: str, app_id: str | None = None) -> bool:  # noqa: ARG002 - as the protocol
         """Not possible."""
         return False
 
@@ -85,18 +90,30 @@ class McpServers:
         self._grace_seconds = 0.0
         self._is_current = False
         self._is_closed = False
+        # The account whose apps the thread uses; it may change at any time.
+        self._account: str | None = None
 
     # -- start and end
 
     def start(self) -> None:
         """Start the configured servers that are not running."""
-        if not self._is_current and not self._is_closed:
+        settings = self._thread.settings if self._thread else None
+        account = self._source.account(settings)
+        if (not self._is_current or account != self._account) and not self._is_closed:
+            if self._account is not None and account != self._account:
+                # What was approved for one account is not for the next one.
+                self.approved = {each for each in self.approved if each[0] != APPS}
+            self._account = account
+            self._apply(self._source.config(settings), announces=not self._is_current)
             self._is_current = True
-            self._apply(self._source.config(self._thread.settings if self._thread else None))
 
     def reload(self) -> None:
         """Apply a changed configuration: at once, or after the active turn."""
         self._is_current = False
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Use the account in force: at once, or after the active turn."""
         if self._thread is None or self._thread.turn is None:
             self.start()
 
@@ -118,19 +135,22 @@ class McpServers:
         for server in self._servers.values():
             await server.closed()
 
-    async def before_request(self, turn: ActiveTurn, calls: Collection[str]) -> str | None:
+    async def before_request(
+        self, turn: ActiveTurn, calls: Collection[str], *, needs_apps: bool = False
+    ) -> str | None:
         """Wait for servers, once in a turn.
 
-        Required servers, and servers whose tools are about to be called, may take their full time
-        to start. A required server that has ended is started again. Return the reason why the turn
-        cannot run, if there is one.
+        Required servers, servers whose tools are about to be called, and that of apps if the user
+        mentions one may take their full time to start. A required server that has ended is started
+        again. Return the reason why the turn cannot run, if there is one.
         """
         if self._waited_for != turn.id:
             self._waited_for = turn.id
             for server in list(self._servers.values()):
                 if server.config.required and server.has_ended:
                     server.start()
-                is_needed = server.config.required or any(is_of(c, server.name) for c in calls)
+                is_needed = server.config.required or (needs_apps and server.apps is not None)
+                is_needed = is_needed or any(is_of(c, server.name) for c in calls)
                 await (server.settled() if is_needed else self._wait_briefly(server))
             if errors := [_describe(each) for each in self._servers.values() if each.is_missing]:
                 return f"required MCP servers failed to initialize: {', '.join(errors)}"
@@ -175,30 +195,32 @@ class McpServers:
             raise McpError(f"unknown MCP server '{name}'")
         return server
 
-    def tools(self) -> list[tuple[str, McpServer, Raw]]:
+    def tools(self) -> list[NamedMcpTool]:
         """The tools that the model may see now, with their names for the model."""
-        tools = {
-            (server.name, str(tool["name"])): (server, tool)
-            for server in self._servers.values()
-            for tool in server.offered
-        }
-        return [(name, *tools[pair]) for name, pair in model_names(tools).items()]
+        return model_tools(self._servers.values())
 
     def add_instructions(self, turn: ActiveTurn, context: ModelContext) -> None:
         """Add the instructions of servers to the model context, unless it contains them."""
         for server in self._servers.values():
-            if server.instructions is None or not server.offered:
+            if not server.offered:
                 continue
-            note = message("developer", instructions(server.name, server.instructions))
+            texts: list[str] = []
+            if server.apps is not None and server.apps.has_instructions:
+                texts.append(INSTRUCTIONS)
+            if server.instructions is not None:
+                texts.append(instructions(server.name, server.instructions))
             known = context.history_of(turn).items
-            if all(item.get("content") != note["content"] for item in known):
-                context.remember(turn, note)
+            for note in (message("developer", text) for text in texts):
+                if all(item.get("content") != note["content"] for item in known):
+                    context.remember(turn, note)
 
-    async def remember(self, server: str, tool: str, *, always: bool) -> None:
+    async def remember(
+        self, server: str, tool: str, *, app_id: str | None = None, always: bool
+    ) -> None:
         """Approve a tool for this thread, or permanently."""
         self.approved.add((server, tool))
         workers = self.thread.services.file_workers
-        if always and await workers.run(self._source.approve_always, server, tool):
+        if always and await workers.run(self._source.approve_always, server, tool, app_id):
             self._is_current = False
 
     @contextmanager
@@ -224,20 +246,26 @@ class McpServers:
 
     # -- implementation
 
-    def _apply(self, config: McpConfig) -> None:
+    def _apply(self, config: McpConfig, *, announces: bool) -> None:
         self._grace_seconds = config.grace_seconds
+        tables = {name: table for name, table in config.servers.items() if name != APPS}
+        if config.apps is not None:
+            tables[APPS] = config.apps.table
         for name, server in list(self._servers.items()):
-            is_same = server.table == config.servers.get(name)
-            if not is_same or server.plugin != config.plugins.get(name):
+            if not _is_same(server, tables.get(name), config):
                 server.close()
                 del self._servers[name]
-            elif server.status == "connected":
+                continue
+            if name == APPS:
+                server.apps = config.apps
+            if server.status == "connected" and announces:
                 # Clients that requested a reload wait for this status.
                 self._publish(StatusChange(name, "ready"))
-        for name in sorted(config.servers):
+        for name in sorted(tables):
             if name not in self._servers:
-                table = config.servers[name]
-                context, plugin = self._context(name, table), config.plugins.get(name)
+                table = tables[name]
+                apps = config.apps if name == APPS else None
+                context, plugin = self._context(name, table, apps), config.plugins.get(name)
                 server = McpServer(name, table, context, plugin)
                 self._servers[name] = server
                 self._start(server)
@@ -248,7 +276,7 @@ class McpServers:
         self._source.startup_record.add_start(server.table, deadline)
         server.start()
 
-    def _context(self, name: str, table: JsonValue) -> ServerContext:
+    def _context(self, name: str, table: JsonValue, apps: HostedApps | None) -> ServerContext:
         thread = self._thread
         return ServerContext(
             cwd=thread.settings.cwd if thread is not None else working_folder(),
@@ -258,6 +286,7 @@ class McpServers:
             tokens=self.tokens,
             elicit=partial(self._elicit, name),
             on_change=partial(self._on_change, table),
+            apps=apps,
         )
 
     def _environ(self) -> Mapping[str, str]:
@@ -311,6 +340,15 @@ class McpServers:
         call_id = calls[-1] if calls else None
         key = f"{call_id or server}/{next(self._ids)}"
         return await elicit(self._thread, server, call_id, key, params)
+
+
+def _is_same(server: McpServer, table: JsonValue, config: McpConfig) -> bool:
+    """Whether a running server is the configured one: apps also are those of one account."""
+    if server.name == APPS:
+        account = config.apps.account if config.apps is not None else None
+        if server.apps is None or server.apps.account != account:
+            return False
+    return server.table == table and server.plugin == config.plugins.get(server.name)
 
 
 def _describe(server: McpServer) -> str:

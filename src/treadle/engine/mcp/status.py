@@ -67,7 +67,7 @@ def _auth_status(server: McpServer, tokens: TokenFile) -> McpAuthStatus:
     url = server.config.url
     if url is None:
         return "unsupported"
-    if server.config.has_own_login:
+    if server.config.has_own_login or server.apps is not None:
         return "bearerToken"
     if server.status == "authenticationRequired":
         return "notLoggedIn"

@@ -8,10 +8,12 @@ from time import perf_counter
 from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 import msgspec
+from msgspec import UNSET
 
+from treadle.engine.apps.tools import DETAILS, context_of, details_of, page_of
 from treadle.engine.mcp.approval import McpRefused, ToolUse, approve
 from treadle.engine.mcp.content import failure_of, output_of, result_of
-from treadle.engine.mcp.names import plain_names
+from treadle.engine.mcp.names import NamedMcpTool, plain_names
 from treadle.engine.mcp.server import McpError, McpServer, Raw, ResourceKind
 from treadle.engine.mcp.servers import McpServers
 from treadle.engine.terminals.output_deltas import OutputBudget
@@ -55,14 +57,21 @@ _NO_PARAMETERS: Final[Raw] = {"type": "object", "properties": {}}
 class McpTool:
     """One tool of one server, in one thread."""
 
-    def __init__(
-        self, servers: McpServers, approvals: Approvals, name: str, server: McpServer, tool: Raw
-    ) -> None:
+    def __init__(self, servers: McpServers, approvals: Approvals, named: NamedMcpTool) -> None:
         self._approvals = approvals
-        self.name = name
+        self.name = named.name
+        self.namespace = named.namespace
+        self.app = named.app
         self._servers = servers
-        self._server = server
-        self._tool = tool
+        self._server = named.server
+        self._tool = named.tool
+
+    @property
+    def namespace_description(self) -> str:
+        """Describes the app, for the model."""
+        if self.app is None:
+            return ""
+        return self.app.description or f"Tools for working with {self.app.title}."
 
     @property
     def is_exclusive(self) -> bool:
@@ -103,8 +112,10 @@ class McpTool:
             tool=str(self._tool["name"]),
             read_only_hint=self._hint,
             plugin_id=self._server.plugin_id,
+            app_context=context_of(self._tool) if self.app is not None else None,
+            mcp_app_resource_uri=page_of(self._tool) or (UNSET if self.app is None else None),
         )
-        use = ToolUse(turn, call.id, self._server, self._tool, arguments, self.name)
+        use = ToolUse(turn, call.id, self._server, self._tool, arguments, call.flat_name)
         began = perf_counter()
         with _CallItem(turn, item) as activity:
             try:
@@ -133,6 +144,9 @@ class McpTool:
             turn.log.publish(n.ITEM_MCP_TOOL_CALL_PROGRESS, params)
 
         meta: Raw = {"callId": call_id, "threadId": turn.thread_id, "turnId": turn.id}
+        if self.app is not None:
+            known = {"call_id": call_id, "root_turn_id": turn.root_id or turn.id}
+            meta[DETAILS] = {**details_of(self._tool), **known}
         with self._servers.calling(self._server, call_id):
             return await self._server.call(str(self._tool["name"]), arguments, meta, on_progress)
 
@@ -327,7 +341,7 @@ def mcp_tools(thread: LoadedThread) -> list[ToolHandler]:
     servers = thread.mcp
     if not servers.has_any:
         return []
-    own: list[ToolHandler] = [McpTool(servers, thread.approvals, *tool) for tool in servers.tools()]
+    own: list[ToolHandler] = [McpTool(servers, thread.approvals, tool) for tool in servers.tools()]
     resources = (ListResources, ListResourceTemplates, ReadResource)
     return [*(kind(servers) for kind in resources), *own]
 

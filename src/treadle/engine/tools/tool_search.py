@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from treadle.engine.apps.tools import App
 from treadle.engine.tools.registry import (
     Output,
     ToolCall,
@@ -170,13 +171,38 @@ class Deferred:
 
 
 def defer_mcp_tools(thread: LoadedThread, tools: Sequence[ToolHandler]) -> list[ToolHandler]:
-    """Defer the tools of MCP servers if there are too many to offer."""
-    of_servers = sum(tool.name.startswith(MCP_PREFIX) for tool in tools)
+    """Defer the tools of MCP servers if there are too many to offer.
+
+    Those of apps are also deferred if the model has native tool search, but not those of apps that
+    the user mentions in this turn.
+    """
     settings = thread.settings
-    is_few = of_servers <= MAX_SHOWN and not settings.is_enabled(ALWAYS_DEFER)
-    if is_few or not settings.is_enabled("tool_search"):
+    if not settings.is_enabled("tool_search"):
         return list(tools)
-    return [Deferred(tool) if tool.name.startswith(MCP_PREFIX) else tool for tool in tools]
+    of_servers = sum(_is_of_server(tool) for tool in tools)
+    is_many = of_servers > MAX_SHOWN or settings.is_enabled(ALWAYS_DEFER)
+    defers_apps = is_many or traits_of(settings.model).is_modern
+    apps = {app for tool in tools if (app := app_behind(tool)) is not None}
+    mentioned = thread.context.mentions.apps_among(apps) if defers_apps else ()
+
+    def defers(tool: ToolHandler) -> bool:
+        app = app_behind(tool)
+        if app is not None:
+            return defers_apps and app.id not in mentioned
+        return is_many and _is_of_server(tool)
+
+    return [Deferred(tool) if defers(tool) else tool for tool in tools]
+
+
+def app_behind(tool: ToolHandler) -> App | None:
+    """Return the app that a tool is part of."""
+    app = getattr(tool, "app", None)
+    return app if isinstance(app, App) else None
+
+
+def _is_of_server(tool: ToolHandler) -> bool:
+    space, name = name_of(tool)
+    return (space or name).startswith(MCP_PREFIX)
 
 
 def rank(query: str, tools: Sequence[ToolHandler]) -> list[ToolHandler]:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from msgspec import Struct, structs
 
 from treadle.config.configuration import Configuration
+from treadle.engine.apps.policy import AppsPolicy
+from treadle.engine.apps.tools import App
 from treadle.protocol.app import (
     AppInfo,
     AppListUpdatedNotification,
@@ -18,12 +20,11 @@ from treadle.protocol.app import (
     InstalledApp,
 )
 from treadle.protocol.notifications import APP_LIST_UPDATED
-from treadle.server.apps.backend import AppsBackend, AppsUnavailable, install_url
+from treadle.server.apps.backend import AppsBackend, AppsUnavailable, Login, install_url
 from treadle.server.apps.connected import ConnectedApp, connected_apps
 
 if TYPE_CHECKING:
     from treadle.engine.services import EngineServices
-    from treadle.model.provider import Bearer
     from treadle.server.plugins.active import ActivePlugins
 
 BASE_URL: Final = "https://chatgpt.com/backend-api"
@@ -53,7 +54,7 @@ class Apps:
         configuration: Configuration,
         services: EngineServices,
         plugins: Callable[[], ActivePlugins],
-        login: Callable[[], Awaitable[Bearer | None]],
+        login: Login,
     ) -> None:
         self._configuration = configuration
         # Returns the login with ChatGPT, if there is one.
@@ -66,11 +67,11 @@ class Apps:
 
     async def backend(self) -> AppsBackend | None:
         """Return the backend of the account; `None` without a ChatGPT login."""
-        login = await self._login()
+        login = await self._login(None)
         if login is None:
             return None
         base_url = self._configuration.lenient().chatgpt_base_url or BASE_URL
-        return AppsBackend(base_url, login, self._configuration.environ)
+        return AppsBackend(base_url, login, self._configuration.environ, self._login)
 
     async def load(self, backend: AppsBackend, *, refetches: bool) -> list[AppInfo]:
         """Return the apps, and publish the list whenever one of its two sources has loaded.
@@ -124,13 +125,15 @@ class Apps:
             except TimeoutError as error:
                 message = f"timed out waiting for apps after {LOAD_SECONDS:g} seconds"
                 raise AppsUnavailable(message) from error
-            enabled = self._enabled()
-            # Threads have no tools of apps, so none can be called.
+            policy = self._policy()
             return [
                 InstalledApp(
-                    callable=False, enabled=enabled(app.id), id=app.id, runtime_name=app.name
+                    callable=any(map(policy.offers, tools)),
+                    enabled=policy.enables(app.id),
+                    id=app.id,
+                    runtime_name=app.name,
                 )
-                for app in kept.connected or []
+                for app, tools in kept.connected or []
             ]
 
     async def read(
@@ -190,21 +193,21 @@ class Apps:
         self, directory: Sequence[AppInfo] | None, connected: Sequence[ConnectedApp] | None
     ) -> list[AppInfo]:
         """Join both sources: an app that is connected but not in the directory is hidden there."""
-        names, enabled = await self._plugin_names(), self._enabled()
-        ids = {app.id for app in connected or ()}
-        plain = {app.id: _plain(app) for app in connected or ()}
+        names, policy = await self._plugin_names(), self._policy()
+        ids = {app.id for app, _ in connected or ()}
+        plain = {app.id: _plain(app) for app, _ in connected or ()}
         apps = list(plain.values())
         if directory is not None:
             listed = {app.id for app in directory}
             # Those of plugins are shown although the directory lacks them.
             missing = [app_id for app_id in names if app_id not in listed]
-            others = [plain.get(each) or _plain(ConnectedApp(each, None, None)) for each in missing]
+            others = [plain.get(each) or _plain(App(each)) for each in missing]
             apps = [*directory, *others]
         merged = [
             structs.replace(
                 app,
                 is_accessible=app.id in ids,
-                is_enabled=enabled(app.id),
+                is_enabled=policy.enables(app.id),
                 plugin_display_names=names.get(app.id, []),
             )
             for app in apps
@@ -223,19 +226,8 @@ class Apps:
 
         return await self._services.file_workers.run(read)
 
-    def _enabled(self) -> Callable[[str], bool]:
-        """Return whether the configuration enables an app: `[apps.ID]`, else `[apps._default]`."""
-        tables = self._configuration.lenient().apps or {}
-
-        def enabled(app_id: str) -> bool:
-            for name in (app_id, "_default"):
-                table = tables.get(name)
-                chosen = table.get("enabled") if isinstance(table, dict) else None
-                if isinstance(chosen, bool):
-                    return chosen
-            return True
-
-        return enabled
+    def _policy(self) -> AppsPolicy:
+        return AppsPolicy(self._configuration.lenient().apps)
 
 
 def _is_old(loaded_at: float) -> bool:
@@ -268,8 +260,6 @@ def _summary(
     )
 
 
-def _plain(app: ConnectedApp) -> AppInfo:
-    name = app.name or app.id
-    return AppInfo(
-        id=app.id, name=name, description=app.description, install_url=install_url(name, app.id)
-    )
+def _plain(app: App) -> AppInfo:
+    url = install_url(app.title, app.id)
+    return AppInfo(id=app.id, name=app.title, description=app.description, install_url=url)

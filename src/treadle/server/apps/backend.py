@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
+from treadle.accounts.settings import is_confidential
 from treadle.model.http.tls import tls_context
-from treadle.model.provider import Bearer
+from treadle.model.provider import Bearer, CredentialsRejected
 from treadle.protocol.app import (
     AppBranding,
     AppInfo,
@@ -35,29 +37,61 @@ MAX_APPS: Final = 5_000
 MAX_TEXT: Final = 4096
 LIST: Final = "/connectors/directory/list?external_logos=true"
 BATCH: Final = "/ps/apps/batch"
-SERVER: Final = "/ps/mcp"
+SERVER_PATH: Final = "/ps/mcp"
 """The path of the MCP server with the tools of connected apps."""
 
+_UNAUTHORIZED: Final = 401
+
+Login: TypeAlias = Callable[[Bearer | None], Awaitable[Bearer | None]]
+"""Returns the login with ChatGPT; after a rejection a new one, if there is any."""
+
 T = TypeVar("T", bound=msgspec.Struct)
+
+logger = logging.getLogger(__name__)
 
 
 class AppsUnavailable(Exception):
     """The backend refuses, does not answer, or answers something else; no secret is quoted."""
 
 
+class _LoginRejected(AppsUnavailable):
+    """The backend does not accept the login, which may have expired."""
+
+
 class AppsBackend:
-    """The backend with one login."""
+    """The backend with the login of one account, which may be renewed."""
 
-    def __init__(self, base_url: str, login: Bearer, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, base_url: str, login: Bearer, environ: Mapping[str, str], renew: Login
+    ) -> None:
         self.base_url: Final = base_url.rstrip("/")
-        self.login: Final = login
+        self.login = login
         self._environ = environ
+        self._renew = renew
 
-    @property
-    def headers(self) -> dict[str, str]:
-        """The headers that carry the login."""
-        account = {"chatgpt-account-id": self.login.account_id} if self.login.account_id else {}
-        return {"Authorization": f"Bearer {self.login.token}", **account}
+    def check(self) -> None:
+        """Check that the backend may receive the login.
+
+        Raises:
+            AppsUnavailable: others could read it on the way.
+        """
+        if not is_confidential(self.base_url):
+            where = origin_of(self.base_url)
+            raise AppsUnavailable(f"{where} is neither encrypted nor on this machine")
+
+    async def login_for(self, rejected: Bearer | None) -> Bearer | None:
+        """Return the login; after a rejection a new one of the same account, if there is any."""
+        if rejected is None:
+            return self.login
+        try:
+            renewed = await self._renew(rejected)
+        except CredentialsRejected as error:
+            logger.warning("login of apps not renewed", extra={"reason": str(error)})
+            return None
+        if renewed is None or renewed.account_id != self.login.account_id:
+            return None
+        self.login = renewed
+        return renewed
 
     async def directory(self) -> list[AppInfo]:
         """Return the apps of the directory, which hides some, by name.
@@ -90,11 +124,24 @@ class AppsBackend:
         return [each for each in found if each is not None]
 
     async def _ask(self, method: str, path: str, body: JsonValue = None) -> dict[str, JsonValue]:
+        login = self.login
+        try:
+            return await self._send(method, path, body, login)
+        except _LoginRejected:
+            renewed = await self.login_for(login)
+            if renewed is None or renewed.token == login.token:
+                raise
+            return await self._send(method, path, body, renewed)
+
+    async def _send(
+        self, method: str, path: str, body: JsonValue, login: Bearer
+    ) -> dict[str, JsonValue]:
+        self.check()
         where = origin_of(self.base_url)
         client = HttpClient(
             connect_seconds=CONNECT_SECONDS, context=await tls_context(self._environ)
         )
-        headers = {**self.headers, "Content-Type": "application/json", "Accept": "*/*"}
+        headers = {**_headers(login), "Content-Type": "application/json", "Accept": "*/*"}
         data = None if body is None else msgspec.json.encode(body)
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
@@ -113,8 +160,15 @@ class AppsBackend:
         finally:
             client.close()
         if not 200 <= answer.status < 300:
-            raise AppsUnavailable(f"{where} answered with status {answer.status}")
+            kind = _LoginRejected if answer.status == _UNAUTHORIZED else AppsUnavailable
+            raise kind(f"{where} answered with status {answer.status}")
         return _decode(bytes(document), where)
+
+
+def _headers(login: Bearer) -> dict[str, str]:
+    """Return the headers that carry a login."""
+    account = {"chatgpt-account-id": login.account_id} if login.account_id else {}
+    return {"Authorization": f"Bearer {login.token}", **account}
 
 
 def _decode(document: bytes, where: str) -> dict[str, JsonValue]:

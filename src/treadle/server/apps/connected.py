@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from treadle.engine.mcp.config import McpConfig
+from treadle.engine.apps.policy import AppsPolicy
+from treadle.engine.apps.tools import SERVER, App, RawTool, app_of, is_for_models
+from treadle.engine.mcp.config import HostedApps, McpConfig
 from treadle.engine.mcp.servers import temporary_servers
 from treadle.engine.mcp.startup import StartupRecord
 from treadle.engine.services import EngineServices
-from treadle.protocol.base import JsonValue
-from treadle.server.apps.backend import MAX_TEXT, SERVER, AppsBackend, AppsUnavailable
+from treadle.server.apps.backend import SERVER_PATH, AppsBackend, AppsUnavailable
 
-NAME: Final = "codex_apps"
 STARTUP_SECONDS: Final = 30.0
 
 
 class ConnectedApp(NamedTuple):
-    """An app with tools, and its name and description there."""
+    """An app, and its tools for models."""
 
-    id: str
-    name: str | None
-    description: str | None
+    app: App
+    tools: list[RawTool]
 
 
 class _OneServer:
@@ -30,16 +29,23 @@ class _OneServer:
     def __init__(self, backend: AppsBackend, environ: Mapping[str, str]) -> None:
         self.environ: Final = environ
         self.startup_record: Final = StartupRecord()
-        self._table: JsonValue = {
-            "url": f"{backend.base_url}{SERVER}",
-            "http_headers": backend.headers,
-            "startup_timeout_sec": STARTUP_SECONDS,
-        }
+        self._apps = HostedApps(
+            table={
+                "url": f"{backend.base_url}{SERVER_PATH}",
+                "startup_timeout_sec": STARTUP_SECONDS,
+            },
+            account="",
+            login=backend.login_for,
+            policy=AppsPolicy(),
+        )
 
     def config(self, settings: object) -> McpConfig:  # noqa: ARG002 - as the protocol has it
-        return McpConfig(servers={NAME: self._table})
+        return McpConfig(apps=self._apps)
 
-    def approve_always(self, server: str, tool: str) -> bool:  # noqa: ARG002 - as the protocol
+    def account(self, settings: object) -> str:  # noqa: ARG002 - as the protocol has it
+        return self._apps.account
+
+    def approve_always(self, server: str, tool: str, app_id: str | None = None) -> bool:  # noqa: ARG002 - as the protocol has it
         return False
 
 
@@ -51,6 +57,7 @@ async def connected_apps(
     Raises:
         AppsUnavailable: the MCP server cannot be reached.
     """
+    backend.check()
     source = _OneServer(backend, environ)
     async with temporary_servers(
         source,
@@ -59,21 +66,14 @@ async def connected_apps(
         sandbox=services.sandbox,
         boundary=services.boundary,
     ) as servers:
-        server = servers.get(NAME)
+        server = servers.get(SERVER)
         await server.settled()
         if server.status != "connected":
-            raise AppsUnavailable(server.error or f"MCP server {NAME} is {server.status}")
+            raise AppsUnavailable(server.error or f"MCP server {SERVER} is {server.status}")
         found: dict[str, ConnectedApp] = {}
         for tool in server.tools.values():
-            about = tool.get("_meta")
-            if isinstance(about, dict) and (app_id := _text(about, "connector_id")):
-                name, description = (
-                    _text(about, f"connector_{each}") for each in ("name", "description")
-                )
-                found.setdefault(app_id, ConnectedApp(app_id, name, description))
+            app = app_of(tool)
+            if app is not None:
+                own = found.setdefault(app.id, ConnectedApp(app, []))
+                own.tools.extend([tool] if is_for_models(tool) else [])
     return list(found.values())
-
-
-def _text(table: dict[str, JsonValue], name: str) -> str | None:
-    value = table.get(name)
-    return value.strip()[:MAX_TEXT] or None if isinstance(value, str) else None

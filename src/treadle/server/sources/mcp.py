@@ -12,6 +12,7 @@ from treadle.config.settings import Table
 from treadle.engine.mcp.config import GRACE_SECONDS, McpConfig, PluginOfServer
 from treadle.engine.mcp.startup import StartupRecord
 from treadle.engine.settings import RunSettings
+from treadle.server.sources.apps import AccountApps
 
 if TYPE_CHECKING:
     from treadle.config.effective import EffectiveConfig
@@ -36,6 +37,7 @@ class ConfiguredMcp:
         self.startup_record: Final = StartupRecord()
         self._configuration = configuration
         self._plugins = plugins
+        self._apps = AccountApps(configuration)
 
     @property
     def environ(self) -> Mapping[str, str]:
@@ -52,6 +54,7 @@ class ConfiguredMcp:
             # A fault that appears while a thread is loaded is reported elsewhere.
             logger.warning("no mcp servers", extra={"reason": str(error)})
             return McpConfig()
+        account = self.account(settings)
         grace = effective.mcp_optional_startup_grace_ms
         disabled = settings.disabled_plugin_ids if settings is not None else ()
         provided = self._provided(effective, disabled)
@@ -62,6 +65,7 @@ class ConfiguredMcp:
                 for name, plugin in provided.owners.items()
                 if name not in effective.mcp_servers
             },
+            apps=self._apps.hosted(effective, account),
             callback_port=effective.mcp_oauth_callback_port,
             callback_url=effective.mcp_oauth_callback_url,
             grace_seconds=GRACE_SECONDS if grace is None else grace / 1000,
@@ -73,11 +77,21 @@ class ConfiguredMcp:
             return PluginServers({}, {})
         return self._plugins().servers(disabled)
 
-    def approve_always(self, server: str, tool: str) -> bool:
+    def account(self, settings: RunSettings | None) -> str | None:
+        """Return what identifies the account whose apps a thread with these settings may use."""
+
+        def switches() -> Mapping[str, bool]:
+            if settings is not None:
+                return settings.features
+            return self._configuration.lenient().switches
+
+        return self._apps.account(switches)
+
+    def approve_always(self, server: str, tool: str, app_id: str | None = None) -> bool:
         """Record in the user's file that a tool needs no further approval.
 
-        Only for a server in that file, or of a plugin: elsewhere, a table with this one key would
-        not be a server.
+        Only for an app, or for a server in that file or of a plugin: elsewhere, a table with this
+        one key would not be a server.
         """
         from treadle.config.edit.edits import BadEdit, TableEdit, apply
         from treadle.config.edit.restyle import Unfaithful
@@ -87,6 +101,9 @@ class ConfiguredMcp:
         owner = self.config(None).plugins.get(server)
 
         def change(table: Table) -> Table:
+            if app_id is not None:
+                own = ("apps", app_id, "tools", tool, "approval_mode")
+                return apply(table, [TableEdit(own, "approve")])
             if owner is not None:
                 return apply(table, [TableEdit(("plugins", owner.id, *tools), "approve")])
             servers = table.get("mcp_servers")

@@ -237,6 +237,11 @@ class McpSession:
         url = self._config.url
         if url is None or self._config.has_own_login:
             return None
+        if self._context.apps is not None:
+            from treadle.engine.mcp.connection.account import AccountAuth
+
+            self.had_login = True
+            return AccountAuth(self._context.apps.login)
         from treadle.engine.mcp.oauth import stored_login
 
         login = stored_login(self.name, url, self._context.tokens)
