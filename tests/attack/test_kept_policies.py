@@ -155,3 +155,24 @@ async def test_an_unattended_session_does_not_take_over_the_policy_of_the_thread
     settings = stage.server.threads.get(thread_id).settings
     assert settings.sandbox == ReadOnlySandboxPolicy()
     assert not made.exists()
+
+
+LIMITS = """
+allowed_sandbox_modes = ["read-only"]
+allowed_approval_policies = ["untrusted"]
+allowed_approvals_reviewers = ["user"]
+"""
+
+
+async def test_an_administrators_limits_apply_to_stored_threads(stage: Stage) -> None:
+    """The thread was stored before the administrator set them."""
+    client, thread_id = await start_thread(stage, **FREE, approvalsReviewer="auto_review")
+    await client.run(thread_id)
+    stage.require(LIMITS)
+    assert await policy_after_restart(stage, thread_id) == ("untrusted", "readOnly")
+    client = await stage.client()
+    resumed = await client.request("thread/resume", {"threadId": thread_id})
+    fork = await client.request("thread/fork", {"threadId": thread_id})
+
+    assert resumed["approvalsReviewer"] == "user"
+    assert (fork["approvalPolicy"], fork["sandbox"]["type"]) == ("untrusted", "readOnly")

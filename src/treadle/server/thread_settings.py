@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from treadle.config.configuration import Configuration
 from treadle.config.effective import EffectiveConfig
 from treadle.config.file import ConfigError
-from treadle.config.managed.requirements import refuse_disallowed
+from treadle.config.managed.requirements import is_allowed, refuse_disallowed
 from treadle.config.permissions import mode_of
 from treadle.engine.errors import InvalidInput
 from treadle.engine.settings import AgentLimits, Profile, RunSettings
@@ -29,6 +29,7 @@ from treadle.protocol.policy import (
     SandboxPolicy,
     WorkspaceWriteSandboxPolicy,
 )
+from treadle.protocol.requirements import ConfigRequirements
 from treadle.protocol.settings import ThreadSettingsUpdateParams
 from treadle.protocol.thread import ThreadForkParams, ThreadResumeParams, ThreadStartParams
 from treadle.protocol.turn import TurnStartParams
@@ -242,14 +243,32 @@ def _agent_limits(table: Mapping[str, JsonValue]) -> AgentLimits:
 
 def _restore(effective: EffectiveConfig, settings: RunSettings, last: TurnContext) -> RunSettings:
     profile = _still_active(effective, last)
+    restored = restore_permissions(settings, last, profile)
     return replace(
-        restore_permissions(settings, last, profile),
+        _limited(effective.requirements, restored, settings),
         summary=last.summary,
         personality=last.personality or settings.personality,
         service_tier=last.service_tier,
         collaboration_mode=last.collaboration_mode,
         disabled_plugin_ids=tuple(last.disabled_plugin_ids),
     )
+
+
+def _limited(
+    requirements: ConfigRequirements | None, restored: RunSettings, configured: RunSettings
+) -> RunSettings:
+    """Return stored permissions, with the configured ones in place of those not allowed any more.
+
+    An administrator may have limited them since the thread ran.
+    """
+    names: list[str] = []
+    if not is_allowed(requirements, "approval_policy", restored.approval_policy):
+        names.append("approval_policy")
+    if not is_allowed(requirements, "approvals_reviewer", restored.approvals_reviewer):
+        names.append("approvals_reviewer")
+    if not is_allowed(requirements, "sandbox_mode", mode_of(restored.sandbox)):
+        names += ("sandbox", "permission_profile", "network")
+    return replace(restored, **{name: getattr(configured, name) for name in names})
 
 
 def _still_active(effective: EffectiveConfig, last: TurnContext) -> Profile | None:

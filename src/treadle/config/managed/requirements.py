@@ -173,6 +173,13 @@ def refuse_disallowed(
             raise ConfigError(message, key=key)
 
 
+def is_allowed(
+    requirements: ConfigRequirements | None, key: str, value: JsonValue | GranularAskForApproval
+) -> bool:
+    """Return whether a setting may have this value."""
+    return not _disallowed(requirements, key, value)
+
+
 def _disallowed(
     requirements: ConfigRequirements | None, key: str, value: JsonValue
 ) -> Sequence[str]:
