@@ -21,6 +21,7 @@ from treadle.protocol.policy import (
     ApprovalsReviewer,
     AskForApproval,
     DangerFullAccessSandboxPolicy,
+    ExternalSandboxSandboxPolicy,
     ReadOnlySandboxPolicy,
     SandboxPolicy,
     WorkspaceWriteSandboxPolicy,
@@ -74,6 +75,8 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     # its parent's.
     has_own_permissions: bool = False
     has_own_folder: bool = False
+    # Whether a sub-agent follows a parent that plans.
+    follows_plan: bool = False
     # The settings that a client chose, which a changed configuration leaves alone.
     client_choices: frozenset[str] = frozenset()
     effort: ReasoningEffort | None = None
@@ -146,15 +149,25 @@ class RunSettings(Struct, frozen=True, kw_only=True):
         return self.mode().mode == "plan"
 
     @property
+    def changes_nothing(self) -> bool:
+        """Whether the thread plans, or works for one that does."""
+        return self.is_planning or self.follows_plan
+
+    @property
     def enforced_sandbox(self) -> SandboxPolicy:
         """The sandbox of commands and edits: in plan mode, they write nothing."""
         policy = self.sandbox
-        if self.is_planning and isinstance(policy, WorkspaceWriteSandboxPolicy):
+        if not self.changes_nothing:
+            return policy
+        if isinstance(policy, WorkspaceWriteSandboxPolicy):
             return ReadOnlySandboxPolicy(
                 network_access=policy.network_access, access=policy.read_only_access
             )
-        if self.is_planning and isinstance(policy, DangerFullAccessSandboxPolicy):
+        if isinstance(policy, DangerFullAccessSandboxPolicy):
             return ReadOnlySandboxPolicy(network_access=True)
+        if isinstance(policy, ExternalSandboxSandboxPolicy):
+            # What is around the server does not know that the thread plans.
+            return ReadOnlySandboxPolicy(network_access=policy.network_access == "enabled")
         return policy
 
     @property
@@ -171,10 +184,11 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     def chosen(self, **changed: JsonValue) -> RunSettings:
         """Return these settings with the changes that a client chose."""
         settings = replace(self, **changed)
+        has_own = self.has_own_permissions or settings.permissions() != self.permissions()
         return replace(
             settings,
-            has_own_permissions=self.has_own_permissions
-            or settings.permissions() != self.permissions(),
+            has_own_permissions=has_own,
+            follows_plan=self.follows_plan and not has_own,
             has_own_folder=self.has_own_folder or settings.cwd != self.cwd,
             client_choices=self.client_choices | changed.keys(),
         )
@@ -194,7 +208,11 @@ class RunSettings(Struct, frozen=True, kw_only=True):
         """
         changed: dict[str, JsonValue] = {}
         if not self.has_own_permissions:
-            changed = {**parent.permissions(), "sandbox": parent.enforced_sandbox}
+            changed = {
+                **parent.permissions(),
+                "sandbox": parent.enforced_sandbox,
+                "follows_plan": parent.changes_nothing,
+            }
         if not self.has_own_folder:
             changed["cwd"] = parent.cwd
         return replace(self, **changed)

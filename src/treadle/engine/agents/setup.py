@@ -34,6 +34,7 @@ def settings_for(
         effort=effort or inherited.effort,
         developer_instructions="\n\n".join(text for text in texts if text) or None,
         sandbox=inherited.enforced_sandbox,
+        follows_plan=inherited.changes_nothing,
         # Plan mode needs the user, and client tools belong to the parent.
         collaboration_mode=None,
         dynamic_tools=(),

@@ -158,7 +158,7 @@ class Approvals:
         # Approval of a command in the sandbox does not cover running it outside.
         is_free = request.escalated or usual.is_unrestricted
         is_personal = isinstance(judgement, NeedsApproval) and judgement.is_personal
-        may_be_known = asked is None and not is_personal and not (is_free and settings.is_planning)
+        may_be_known = asked is None and not is_personal and not (is_free and settings.changes_nothing)
         is_known = may_be_known and self.grants.has_command(request.key_for(is_free=is_free))
         if isinstance(judgement, Allowed | Forbidden) or is_known:
             by = "approved for the session" if is_known else judgement.by
@@ -480,7 +480,7 @@ class Approvals:
     def _confine(self, turn: ActiveTurn, *extra: AdditionalPermissionProfile) -> Confinement:
         settings = self._thread.settings_of(turn)
         # Grants for doing the work do not apply to planning it.
-        granted = extra if settings.is_planning else (*self.grants.permissions(turn), *extra)
+        granted = extra if settings.changes_nothing else (*self.grants.permissions(turn), *extra)
         # The thread's folder, not the command's: the model chooses where a command runs.
         boundary = self._thread.services.boundary
         confined = boundary.confine(settings.enforced_sandbox, settings.cwd, granted=granted)
@@ -497,7 +497,7 @@ class Approvals:
 def _rule_for(rules: Rules, request: CommandRequest, settings: RunSettings) -> Rule | None:
     """The rule that applies to a command; rules that allow work do not apply to planning it."""
     rule = rules.check(request.argv)
-    return None if settings.is_planning and rule and rule.decision == "allow" else rule
+    return None if settings.changes_nothing and rule and rule.decision == "allow" else rule
 
 
 def _as_hooks_ask(judgement: Judgement, asked: str | None) -> Judgement:

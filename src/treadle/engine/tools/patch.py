@@ -139,7 +139,7 @@ async def apply_patch(
         ToolRefused: it cannot or may not be applied; nothing was changed.
         TurnCancelled: the user cancelled the turn.
     """
-    if thread.settings_of(turn).is_planning:
+    if thread.settings_of(turn).changes_nothing:
         raise ToolRefused(IN_PLAN_MODE)
     stopwatch = Stopwatch()
     shared = thread.services.patches
