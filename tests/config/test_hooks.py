@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from msgspec import structs
 
 from tests.server.serving import configuration
@@ -27,3 +28,19 @@ def test_hooks_of_the_administrators_older_file_are_managed(home: Path) -> None:
         "legacyManagedConfigFile",
         "managed",
     )
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        "[features]\nhooks = true",
+        "[features.hooks]\nenabled = true",
+        "[features]\ncodex_hooks = true",
+    ],
+)
+def test_a_pinned_feature_switches_hooks_off_however_the_user_sets_it(home: Path, own: str) -> None:
+    """Ours: the administrator's `[features]` in `requirements.toml`."""
+    text = f'{own}\n[[hooks.Stop]]\nhooks = [{{ type = "command", command = "x" }}]\n'
+    pinned = configuration(home, text, requirements="[features]\nhooks = false\n").effective()
+
+    assert find_hooks(pinned, Path("/etc/codex/requirements.toml")).hooks == []

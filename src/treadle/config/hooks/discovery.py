@@ -199,8 +199,7 @@ def find_hooks(
     if requirements is not None and requirements.hooks is not None:
         finder.add(*_managed(requirements.hooks, requirements_file))
     allows_others = requirements is None or not requirements.allow_managed_hooks_only
-    features = effective.features
-    is_on = features.get("hooks", features.get("codex_hooks", True)) is not False
+    is_on = effective.switches.get("hooks", True)
     for layer in effective.layers:
         is_managed = _source(layer) in _MANAGED
         if layer.disabled_reason is None and (is_managed or (allows_others and is_on)):
