@@ -24,7 +24,7 @@ from tests.harness.plugins import (
 from tests.harness.processes import TREADLE
 from tests.harness.repositories import git
 from tests.harness.sandbox import SANDBOX
-from tests.harness.threads import environment
+from tests.harness.threads import Client, environment
 from tests.server.serving import configuration, refusal, result, serving
 from treadle.engine.plugins.git import FetchFailed, GitFetcher
 from treadle.engine.plugins.sources import GitSource
@@ -434,3 +434,24 @@ async def test_a_link_leads_nowhere_outside_through_another_link(
     root = Path(answer["installedRoot"])
     assert [each for each in ("out", "back", "loop") if (root / each).is_symlink()] == []
     assert (root / "a" / "b" / "up").is_symlink()
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+async def test_a_repository_does_not_replace_a_plugin_by_the_name_of_its_marketplace(
+    home: Path, tmp_path: Path, *, is_own: bool
+) -> None:
+    """It would inherit the settings of that plugin, and the user's trust in its hooks."""
+    theirs = tmp_path / "user" if is_own else tmp_path / "shop"
+    table = "" if is_own else f'[marketplaces.shop]\nsource_type = "local"\nsource = "{theirs}"\n'
+    path, other = write_sample(theirs), write_sample(tmp_path / "repository")
+    environ = {"HOME": str(tmp_path / "user")}
+    async with serving(configuration(home, table, environ=environ)) as peer:
+        client = Client(peer)  # it is notified of new skills
+        asked = {"marketplacePath": str(path), "pluginName": "sample"}
+        await client.request("plugin/install", asked)
+        refused = await client.refusal("plugin/install", {**asked, "marketplacePath": str(other)})
+
+    assert refused.message == (
+        f"marketplace `shop` in {path} is another one, which you have already; "
+        "remove that one before"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -116,6 +117,20 @@ class PluginCatalog:
                     yield path
                     break
 
+    def check_source(self, marketplace: Marketplace) -> None:
+        """Check that a marketplace does not use the name of another one that the user has.
+
+        A plugin of it would take the place of theirs, with its settings and the trust in its hooks.
+
+        Raises:
+            BadPlugin: it does.
+        """
+        known = [path for path in self._paths((), []) if _name_of(path) == marketplace.name]
+        places = {os.path.realpath(path) for path in known}
+        if places and os.path.realpath(marketplace.path) not in places:
+            reason = "is another one, which you have already; remove that one before"
+            raise BadPlugin(f"marketplace `{marketplace.name}` in {known[0]} {reason}")
+
     def configured_roots(self) -> Iterator[tuple[str, Path]]:
         """Yield the names and folders of the configured marketplaces, by folder."""
         roots = [
@@ -222,6 +237,13 @@ class PluginCatalog:
             mcp_servers=sorted(parts.servers),
             skills=[_skill(skill) for skill in skills.entries],
         )
+
+
+def _name_of(path: Path) -> str | None:
+    try:
+        return read_marketplace(path).name
+    except (BadPlugin, MarketplaceUnreadable):
+        return None
 
 
 def _hooks(sources: Iterable[PluginHookTable]) -> Iterator[PluginHookSummary]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from treadle.config.configuration import Configuration
@@ -11,7 +12,7 @@ from treadle.config.file import ConfigError
 from treadle.config.settings import Table
 from treadle.engine.plugins.git import GitFetcher
 from treadle.engine.plugins.ids import BadPlugin, PluginId
-from treadle.engine.plugins.marketplace import ListedPlugin, read_marketplace
+from treadle.engine.plugins.marketplace import ListedPlugin, Marketplace, read_marketplace
 from treadle.engine.plugins.sources import GitSource
 from treadle.protocol.plugin import GitPluginSource, NpmPluginSource
 from treadle.server.plugins.active import ActivePlugins
@@ -27,8 +28,10 @@ class Installer:
         active: ActivePlugins,
         git: GitFetcher,
         changes: Workers,
+        check_source: Callable[[Marketplace], None],
     ) -> None:
         self._configuration = configuration
+        self._check_source = check_source
         self._active = active
         self._git = git
         # One thread: changes of plugins and marketplaces exclude each other.
@@ -49,6 +52,7 @@ class Installer:
         if not plugin.may_be_installed:
             where = f"in marketplace `{marketplace.name}`"
             raise BadPlugin(f"plugin `{name[:200]}` is not available for install {where}")
+        await self._changes.run(self._check_source, marketplace)
         await self.copy(plugin, enables=True)
         return plugin
 

@@ -26,7 +26,9 @@ class Plugins:
         changes = Workers("plugins", 1)
         self.active: Final = active
         self.catalog: Final = PluginCatalog(configuration, active)
-        self.installer: Final = Installer(configuration, active, git, changes)
+        self.installer: Final = Installer(
+            configuration, active, git, changes, self.catalog.check_source
+        )
         self.marketplaces: Final = Marketplaces(
             configuration, self.catalog, git, self.installer, changes
         )
