@@ -21,6 +21,8 @@ from treadle.server.feedback import sending
 
 SECRET = "sk-do-not-show-1234567890"
 CONFIG = f"""
+notify = ["curl", "-H", "Authorization: Bearer {SECRET}"]
+
 [model_providers.mine]
 name = "mine"
 base_url = "https://user:{SECRET}@example.test/v1?api-version={SECRET}"
@@ -30,7 +32,11 @@ http_headers = {{ "X-Team" = "{SECRET}" }}
 
 [mcp_servers.tools]
 command = "tools"
+args = ["--key", "{SECRET}"]
 env = {{ PLAIN = "{SECRET}" }}
+
+[[hooks.Stop]]
+hooks = [{{ type = "command", command = "KEY={SECRET} curl example.test" }}]
 """
 
 
@@ -121,6 +127,8 @@ async def test_logs_bring_the_thread_and_the_configuration_without_secrets(tmp_p
     shown = json.loads(found[manifest[1]["entry"]])
     assert shown["model_providers"]["mine"]["env_key"] == "MY_KEY"
     assert shown["model_providers"]["mine"]["base_url"] == "https://example.test/v1"
+    assert shown["notify"] == ["curl", "[redacted]", "[redacted]"]
+    assert shown["mcp_servers"]["tools"]["command"] == "tools"
     assert not [name for name, content in found.items() if SECRET.encode() in content]
 
 

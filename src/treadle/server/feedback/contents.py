@@ -21,6 +21,8 @@ _SECRET_TABLES: Final = frozenset({"env", "set", "http_headers", "query_params",
 _SECRET_NAME: Final = re.compile(
     r"key|token|secret|auth|pass|sig|cred|cookie|bearer|env|header", re.IGNORECASE
 )
+# Programs with arguments, which may be keys whatever they look like.
+_PROGRAMS: Final = frozenset({"args", "command", "notify"})
 # These name variables, files and policies.
 _PUBLIC_NAME: Final = re.compile(
     r"env_key|env_var|env_http_headers|instructions|_store|_policy|_limit|_tokens?_|method|auths?$"
@@ -47,6 +49,8 @@ def redacted(value: JsonValue, name: str = "") -> JsonValue:
         if name in _SECRET_TABLES:
             return dict.fromkeys(value, REDACTED)
         return {str(key): redacted(each, str(key)) for key, each in value.items()}
+    if name in _PROGRAMS and isinstance(value, str | list):
+        return _without_arguments(value, name)
     if isinstance(value, list):
         return [redacted(each, name) for each in value]
     if not isinstance(value, str) or not value:
@@ -54,3 +58,13 @@ def redacted(value: JsonValue, name: str = "") -> JsonValue:
     if _SECRET_NAME.search(name) and not _PUBLIC_NAME.search(name):
         return REDACTED
     return without_secrets(value) if "://" in value else value
+
+
+def _without_arguments(value: str | list[JsonValue], name: str) -> JsonValue:
+    if isinstance(value, list):
+        kept = value[: name != "args"]
+        return [*kept, *[REDACTED] * (len(value) - len(kept))]
+    program, _, rest = value.strip().partition(" ")
+    # A script may begin with variables.
+    shown = REDACTED if "=" in program else program
+    return f"{shown} {REDACTED}" if rest else shown
