@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,7 @@ async def test_a_server_cannot_change_the_name_by_which_hooks_know_its_tool(
 
 # -- files of the workspace that hooks must not run
 
+ROOTS = "[sandbox_workspace_write]\nexclude_slash_tmp = true\nexclude_tmpdir_env_var = true\n"
 TRAP = "#!/bin/sh\ntouch {}/trapped\n"
 
 
@@ -128,6 +130,8 @@ NAMED = [
     f"echo {'a ' * 70}; sh ./check.sh",
     "python3 -c 'import os; os.system(\"./check.sh\")'",
     "echo it's # fine\n./check.sh",
+    "python3 sub",
+    "python3 -u . || true",
 ]
 
 
@@ -180,6 +184,27 @@ async def test_a_file_that_commands_could_write_before_does_not_run(
     assert not (stage.home / "trapped").exists()
 
 
+async def test_a_folder_before_two_dots_may_be_a_link_of_a_command(
+    stage: Stage, client: Client, hooks: Hooks
+) -> None:
+    """As text, the path leads to a script that is as it was."""
+    folder = stage.workspace
+    (folder / "tools").mkdir()
+    (folder / "check.sh").write_text("true", "utf-8")
+    stage.configure(ROOTS)
+    await hooks.install(Stop="sh tools/../check.sh")
+    thread_id = await client.start(cwd=str(folder), sandbox="workspace-write")
+    script = shlex.quote(TRAP.format(stage.home))
+    link = "rmdir tools; mkdir -p other/deep; ln -s other/deep tools"
+    command = f"{link}; echo {script} > other/check.sh"
+    stage.model.plays(calls("exec_command", {"cmd": command}), says("done"))
+    await client.run(thread_id)
+    await client.run(thread_id, sandboxPolicy={"type": "readOnly"})
+
+    assert (folder / "tools" / ".." / "check.sh").read_text("utf-8").startswith("#!")
+    assert not (stage.home / "trapped").exists()
+
+
 HARMLESS = [
     "ruff check . >/dev/null 2>&1 || true",
     "test -e missing.md || true",
@@ -208,9 +233,6 @@ async def test_a_hook_that_names_no_file_of_commands_runs(
 
 
 # -- start-up files and folders of PATH
-
-
-ROOTS = "[sandbox_workspace_write]\nexclude_slash_tmp = true\nexclude_tmpdir_env_var = true\n"
 
 
 @pytest.fixture

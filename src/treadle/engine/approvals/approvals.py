@@ -158,7 +158,9 @@ class Approvals:
         # Approval of a command in the sandbox does not cover running it outside.
         is_free = request.escalated or usual.is_unrestricted
         is_personal = isinstance(judgement, NeedsApproval) and judgement.is_personal
-        may_be_known = asked is None and not is_personal and not (is_free and settings.changes_nothing)
+        may_be_known = (
+            asked is None and not is_personal and not (is_free and settings.changes_nothing)
+        )
         is_known = may_be_known and self.grants.has_command(request.key_for(is_free=is_free))
         if isinstance(judgement, Allowed | Forbidden) or is_known:
             by = "approved for the session" if is_known else judgement.by

@@ -51,13 +51,24 @@ def _named(words: list[ScriptWord], cwd: str) -> Iterator[str]:
         for path in (Path(base, name) for name in names for base in bases):
             is_here = path == Path(cwd, word.text)
             if _is_file(path) or (is_here and _may_be_run(word, path)):
-                yield os.path.normpath(path)
+                yield from _ways(path)
+
+
+def _ways(path: Path) -> Iterator[str]:
+    """Yield a path, and what decides where it leads: a folder before `..` may be a link."""
+    yield os.path.normpath(path)
+    parts = path.parts
+    if ".." in parts:
+        yield os.path.realpath(path)
+        for at in (at for at, part in enumerate(parts) if part == ".."):
+            yield os.path.normpath(Path(*parts[:at]))
 
 
 def _may_be_run(word: ScriptWord, path: Path) -> bool:
-    """Return whether a command would run a file that does not exist."""
-    is_run = word.role == "script" or (word.role == "program" and "/" in word.text)
-    return is_run and not _is_folder(path)
+    """Return whether a command would run a file that does not exist, or the files of a folder."""
+    if _is_folder(path):
+        return word.role == "script"
+    return word.role == "script" or (word.role == "program" and "/" in word.text)
 
 
 def _is_path(text: str) -> bool:
