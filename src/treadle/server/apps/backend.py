@@ -12,6 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from treadle.accounts.settings import is_confidential
+from treadle.model.http.sse import is_excessive
 from treadle.model.http.tls import tls_context
 from treadle.model.provider import Bearer, CredentialsRejected
 from treadle.protocol.app import (
@@ -24,7 +25,6 @@ from treadle.protocol.app import (
 from treadle.protocol.base import JsonValue
 from treadle.support.http.client import HttpClient
 from treadle.support.http.errors import HttpError
-from treadle.support.text.json_text import is_nested_deeper
 from treadle.support.text.urls import origin_of
 
 REQUEST_SECONDS: Final = 30.0
@@ -34,6 +34,13 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 
 MAX_PAGES: Final = 50
 MAX_APPS: Final = 5_000
+MAX_ENTRIES: Final = 20_000
+"""The maximum number of entries that are examined: those of one app are joined, some are hidden."""
+
+MAX_LIST_BYTES: Final = 16 * 1024 * 1024
+"""The maximum size of all pages: clients receive the list as one message."""
+
+_ENTRIES_PER_STEP: Final = 100
 MAX_TEXT: Final = 4096
 LIST: Final = "/connectors/directory/list?external_logos=true"
 BATCH: Final = "/ps/apps/batch"
@@ -77,7 +84,7 @@ class AppsBackend:
         """
         if not is_confidential(self.base_url):
             where = origin_of(self.base_url)
-            raise AppsUnavailable(f"{where} is neither encrypted nor on this machine")
+            raise AppsUnavailable(f"{where} is not confidential: expected https, or this machine")
 
     async def login_for(self, rejected: Bearer | None) -> Bearer | None:
         """Return the login; after a rejection a new one of the same account, if there is any."""
@@ -100,16 +107,23 @@ class AppsBackend:
             AppsUnavailable: a page cannot be read.
         """
         found: dict[str, AppInfo] = {}
-        token = ""
+        token, examined, size = "", 0, 0
         for _ in range(MAX_PAGES):
             path = f"{LIST}&token={quote(token, safe='')}" if token else LIST
-            page = await self._ask("GET", path)
-            for entry in _entries(page):
+            document = await self._fetch("GET", path)
+            size += len(document)
+            if size > MAX_LIST_BYTES:
+                break
+            page = self._decode(document)
+            for entry in _entries(page)[: MAX_ENTRIES - examined]:
+                examined += 1
+                if not examined % _ENTRIES_PER_STEP:
+                    await asyncio.sleep(0)
                 app = _app(entry)
                 if app is not None and len(found) < MAX_APPS:
                     found[app.id] = _merged(found[app.id], app) if app.id in found else app
             token = _text(page, "next_token", "nextToken") or ""
-            if not token:
+            if not token or examined >= MAX_ENTRIES or len(found) >= MAX_APPS:
                 break
         return list(found.values())
 
@@ -119,11 +133,13 @@ class AppsBackend:
         Raises:
             AppsUnavailable: they cannot be read.
         """
-        answer = await self._ask("POST", BATCH, {"app_ids": [*ids], "include_tools": with_tools})
-        found = [_details(entry, with_tools=with_tools) for entry in _entries(answer)]
+        body: JsonValue = {"app_ids": [*ids], "include_tools": with_tools}
+        answer = self._decode(await self._fetch("POST", BATCH, body))
+        entries = _entries(answer)[:MAX_ENTRIES]
+        found = [_details(entry, with_tools=with_tools) for entry in entries]
         return [each for each in found if each is not None]
 
-    async def _ask(self, method: str, path: str, body: JsonValue = None) -> dict[str, JsonValue]:
+    async def _fetch(self, method: str, path: str, body: JsonValue = None) -> bytes:
         login = self.login
         try:
             return await self._send(method, path, body, login)
@@ -133,13 +149,14 @@ class AppsBackend:
                 raise
             return await self._send(method, path, body, renewed)
 
-    async def _send(
-        self, method: str, path: str, body: JsonValue, login: Bearer
-    ) -> dict[str, JsonValue]:
+    async def _send(self, method: str, path: str, body: JsonValue, login: Bearer) -> bytes:
         self.check()
         where = origin_of(self.base_url)
         client = HttpClient(
-            connect_seconds=CONNECT_SECONDS, context=await tls_context(self._environ)
+            connect_seconds=CONNECT_SECONDS,
+            # Requests within this machine carry the login in clear text.
+            uses_proxies=self.base_url.startswith("https:"),
+            context=await tls_context(self._environ),
         )
         headers = {**_headers(login), "Content-Type": "application/json", "Accept": "*/*"}
         data = None if body is None else msgspec.json.encode(body)
@@ -162,22 +179,22 @@ class AppsBackend:
         if not 200 <= answer.status < 300:
             kind = _LoginRejected if answer.status == _UNAUTHORIZED else AppsUnavailable
             raise kind(f"{where} answered with status {answer.status}")
-        return _decode(bytes(document), where)
+        return bytes(document)
+
+    def _decode(self, document: bytes) -> dict[str, JsonValue]:
+        where = origin_of(self.base_url)
+        if not is_excessive(document):
+            with suppress(msgspec.DecodeError, UnicodeDecodeError):
+                found: JsonValue = msgspec.json.decode(document)
+                if isinstance(found, dict):
+                    return found
+        raise AppsUnavailable(f"{where} answered something else than a JSON object")
 
 
 def _headers(login: Bearer) -> dict[str, str]:
     """Return the headers that carry a login."""
     account = {"chatgpt-account-id": login.account_id} if login.account_id else {}
     return {"Authorization": f"Bearer {login.token}", **account}
-
-
-def _decode(document: bytes, where: str) -> dict[str, JsonValue]:
-    if not is_nested_deeper(document):
-        with suppress(msgspec.DecodeError, UnicodeDecodeError):
-            found: JsonValue = msgspec.json.decode(document)
-            if isinstance(found, dict):
-                return found
-    raise AppsUnavailable(f"{where} answered something else than a JSON object")
 
 
 def _entries(document: dict[str, JsonValue]) -> list[dict[str, JsonValue]]:
