@@ -9,6 +9,7 @@ import msgspec
 
 from treadle.accounts.services import MAX_ERROR_CHARS, ServiceAnswer, ServiceError, Services
 from treadle.protocol.base import JsonValue
+from treadle.support.text.secrets import Secrets
 
 if TYPE_CHECKING:
     from treadle.accounts.credentials import CredentialStore
@@ -71,7 +72,8 @@ class AccountService:
         if answer.status == _UNAUTHORIZED and login is not None and self._renews:
             renewed = await self._credentials.login(login)
             if renewed is not None and renewed.token != login.token:
-                answer = await self._send(method, url, body, renewed)
+                login = renewed
+                answer = await self._send(method, url, body, login)
         shown = _without_query(url)
         about = f"content-type={answer.content_type[:100]}; body={_quoted(answer)}"
         if not answer.is_success:
@@ -82,7 +84,10 @@ class AccountService:
         except ServiceError as error:
             raise BackendError(f"Decode error for {shown}: {error}") from None
         except msgspec.ValidationError as error:
-            raise BackendError(f"Decode error for {shown}: {error}") from None
+            # It quotes a value of the answer, which may be the login.
+            hidden = Secrets([] if login is None else [login.token])
+            reason = hidden.redact(str(error))[:MAX_ERROR_CHARS]
+            raise BackendError(f"Decode error for {shown}: {reason}") from None
 
     async def _login(self) -> Bearer | None:
         if self._renews:

@@ -100,6 +100,8 @@ def _tokens(value: JsonValue) -> ManagedTokens | None:
 
 def _time(value: JsonValue) -> datetime | None:
     try:
-        return msgspec.convert(value, datetime)
-    except msgspec.ValidationError:
+        moment = msgspec.convert(value, datetime)
+        # Of the first and the last day, only some hours exist in every time zone.
+        return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
+    except (msgspec.ValidationError, OverflowError):
         return None

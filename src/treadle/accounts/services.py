@@ -18,6 +18,7 @@ from treadle.protocol.base import JsonValue
 from treadle.support.http.client import HttpClient
 from treadle.support.http.connection import ClientResponse
 from treadle.support.http.errors import HttpError
+from treadle.support.http.proxies import secrets_of_proxies
 from treadle.support.text.json_text import is_nested_deeper
 from treadle.support.text.secrets import Secrets
 from treadle.support.text.urls import without_secrets
@@ -114,7 +115,8 @@ class Services:
         Raises:
             ServiceError: there is no answer.
         """
-        hidden = Secrets(secrets)
+        # A proxy on the way may quote its login.
+        hidden = Secrets([*secrets, *secrets_of_proxies()])
         patience = DOCUMENT_SECONDS if seconds is None else seconds
         shown = without_secrets(url)
         if not is_confidential(url):
@@ -127,9 +129,14 @@ class Services:
         except (HttpError, OSError, SSLError, ModelError) as error:
             # Without the cause, which a traceback would print.
             raise ServiceError(f"{shown}: {hidden.redact(str(error))[:MAX_ERROR_CHARS]}") from None
+        # What is shown to users may quote the request.
+        answer = msgspec.structs.replace(
+            answer,
+            reason=hidden.redact(answer.reason)[:MAX_ERROR_CHARS],
+            content_type=hidden.redact(answer.content_type)[:MAX_ERROR_CHARS],
+        )
         if answer.is_success:
             return answer
-        # A refusal is shown to users, and may quote the request.
         text = hidden.redact(answer.body.decode("utf-8", "replace"))
         return msgspec.structs.replace(answer, body=text.encode())
 

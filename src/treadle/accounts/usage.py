@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final, Literal, get_args
 
 from msgspec import Struct
@@ -183,7 +183,7 @@ def _reset_credit(credit: _ResetCredit) -> RateLimitResetCredit:
     status: RateLimitResetCreditStatus = "unknown"
     status = next((each for each in known if each == credit.status), status)
     return RateLimitResetCredit(
-        granted_at=int(credit.granted_at.timestamp()),
+        granted_at=_timestamp(credit.granted_at),
         id=credit.id,
         reset_type="codexRateLimits" if credit.reset_type == "codex_rate_limits" else "unknown",
         status=status,
@@ -317,4 +317,9 @@ async def redeem(backend: AccountService, key: str, credit_id: str | None) -> st
 
 
 def _seconds(moment: datetime | None) -> int | None:
-    return None if moment is None else int(moment.timestamp())
+    return None if moment is None else _timestamp(moment)
+
+
+def _timestamp(moment: datetime) -> int:
+    """Return seconds since the epoch; without a zone, a moment could be before all local times."""
+    return int(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp())

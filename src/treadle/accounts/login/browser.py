@@ -159,7 +159,8 @@ async def _open_page(stack: AsyncExitStack, ports: Sequence[int], login: Browser
     for port in ports:
         for _attempt in range(PORT_ATTEMPTS):
             try:
-                return await stack.enter_async_context(loopback_page(port, login.respond))
+                page = loopback_page(port, login.respond, for_programs=[CANCEL_PATH])
+                return await stack.enter_async_context(page)
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise

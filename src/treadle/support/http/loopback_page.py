@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Final, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
 
 import h11
 
@@ -23,6 +24,7 @@ MAX_VISITORS: Final = 32
 """Maximum number of connections at a time; a further one ends the oldest, so that none keeps the
 browser away."""
 
+_OF_BROWSERS: Final = frozenset({b"origin", b"referer", b"sec-fetch-site", b"sec-fetch-mode"})
 _PAGE: Final = (
     "<!doctype html><meta charset=utf-8><title>{title}</title>"
     "<p>{title}. You can close this window."
@@ -42,8 +44,12 @@ Respond: TypeAlias = Callable[[str, str], Awaitable[PageAnswer]]
 
 
 @asynccontextmanager
-async def loopback_page(port: int, respond: Respond) -> AsyncIterator[int]:
+async def loopback_page(
+    port: int, respond: Respond, *, for_programs: Sequence[str] = ()
+) -> AsyncIterator[int]:
     """Serve the page in the block, on this port or on a free one; yields the port.
+
+    The paths `for_programs` do not exist for pages in a browser.
 
     Raises:
         OSError: the port is in use.
@@ -58,7 +64,7 @@ async def loopback_page(port: int, respond: Respond) -> AsyncIterator[int]:
             oldest.transport.abort()
         visitors[writer] = asyncio.current_task()
         try:
-            await _answer(reader, writer, respond)
+            await _answer(reader, writer, respond, for_programs)
         finally:
             visitors.pop(writer, None)
             writer.close()
@@ -76,13 +82,20 @@ async def loopback_page(port: int, respond: Respond) -> AsyncIterator[int]:
 
 
 async def _answer(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, respond: Respond
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    respond: Respond,
+    for_programs: Sequence[str],
 ) -> None:
     """Answer one request, unless the visitor is not a browser or hangs up."""
     try:
         async with asyncio.timeout(HEAD_SECONDS):
             request = await _read_request(reader)
-        answer = await respond(request.method.decode(), request.target.decode())
+        target = request.target.decode()
+        if urlsplit(target).path in for_programs and _is_of_page(request):
+            answer = PageAnswer(HTTPStatus.NOT_FOUND, "Page not found")
+        else:
+            answer = await respond(request.method.decode(), target)
         headers = {"content-type": "text/html", "cache-control": "no-store"}
         if answer.location is not None:
             headers["location"] = answer.location
@@ -92,6 +105,11 @@ async def _answer(
             await writer.drain()
     except (OSError, ValueError, EOFError, h11.ProtocolError):
         pass  # not a browser, a closed connection, or an invalid URL
+
+
+def _is_of_page(request: h11.Request) -> bool:
+    """Return whether a browser makes a request, perhaps for a page of a stranger."""
+    return any(name in _OF_BROWSERS for name, _value in request.headers)
 
 
 async def _leave(visitors: Sequence[asyncio.Task[None] | None]) -> None:
