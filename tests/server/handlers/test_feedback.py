@@ -256,3 +256,24 @@ async def test_uploads_can_be_disabled(
     assert error["message"] == "sending feedback is disabled by configuration"
     assert not (home / "feedback").exists()
     assert path.exists()
+
+
+async def test_arguments_of_commands_are_no_part_of_a_report(tmp_path: Path) -> None:
+    """Keys are often among them, and nothing shows which they are."""
+    words = f'["tool", "-H", "Authorization: {SECRET}"]'
+    text = (
+        f"notify = {words}\n"
+        f'developer_instructions = "see https://user:{SECRET}@host/x?key={SECRET} first"\n'
+        f'[mcp_servers.tools]\ncommand = "tools"\nargs = {words}\n'
+    )
+    path = tmp_path / "report.zip"
+    params = {"classification": "bug", "includeLogs": True, "savePath": str(path)}
+    async with serving(configuration(tmp_path / "home", text)) as peer:
+        await result(peer, "feedback/save", params)
+
+    (config,) = [text for name, text in parts(path).items() if name.endswith("config.json")]
+    shown = json.loads(config)
+    assert SECRET.encode() not in config
+    assert shown["notify"] == ["tool", "[redacted]", "[redacted]"]
+    assert shown["mcp_servers"]["tools"]["command"] == "tools"
+    assert shown["developer_instructions"] == "see https://host/x first"

@@ -14,7 +14,7 @@ from treadle.protocol.base import JsonValue
 from treadle.server.feedback.report import FeedbackAttachment
 from treadle.support import logs
 from treadle.support.text.secrets import REDACTED
-from treadle.support.text.urls import without_secrets
+from treadle.support.text.urls import without_queries
 
 # Tables whose values are secrets whatever their names.
 _SECRET_TABLES: Final = frozenset({"env", "set", "http_headers", "query_params", "headers"})
@@ -22,7 +22,7 @@ _SECRET_NAME: Final = re.compile(
     r"key|token|secret|auth|pass|sig|cred|cookie|bearer|env|header", re.IGNORECASE
 )
 # Programs with arguments, which may be keys whatever they look like.
-_PROGRAMS: Final = frozenset({"args", "command", "notify"})
+_PROGRAMS: Final = frozenset({"args", "command", "command_windows", "notify"})
 # These name variables, files and policies.
 _PUBLIC_NAME: Final = re.compile(
     r"env_key|env_var|env_http_headers|instructions|_store|_policy|_limit|_tokens?_|method|auths?$"
@@ -57,7 +57,7 @@ def redacted(value: JsonValue, name: str = "") -> JsonValue:
         return value
     if _SECRET_NAME.search(name) and not _PUBLIC_NAME.search(name):
         return REDACTED
-    return without_secrets(value) if "://" in value else value
+    return without_queries(value) if "://" in value else value
 
 
 def _without_arguments(value: str | list[JsonValue], name: str) -> JsonValue:
