@@ -100,3 +100,16 @@ async def test_a_page_in_a_browser_does_not_cancel_a_login(ground: Ground, heade
 
     assert b"404" in status
     assert cancelled == {"status": "canceled"}
+
+
+async def test_tokens_that_are_too_large_to_be_read_replace_no_login(ground: Ground) -> None:
+    """Each of the issuer's answers fits, and the file with the rest of the login does not."""
+    ground.store(login := ground.service.auth_json(lifetime=-5))
+    large = {"access_token": "x" * 500_000, "refresh_token": "y" * 500_000}
+    ground.store(login | {"other": "z" * 100_000})
+    ground.service.answer("/oauth/token", document(large))
+    client = await ground.client()
+    await client.request("account/read", {"refreshToken": True})
+
+    assert ground.stored()["tokens"] == login["tokens"]
+    assert (await client.request("account/read", {}))["account"] == CHATGPT

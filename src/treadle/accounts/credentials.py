@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from treadle.accounts.document import API_KEY, AuthDocument, decode
+from treadle.accounts.document import API_KEY, MAX_BYTES, AuthDocument, decode
 from treadle.accounts.settings import AccountSettings, Endpoints, endpoints
 from treadle.accounts.stores import AuthStore, LoginStoreError, Stamp, open_store
 from treadle.accounts.tokens import Claims, plan_of, read_claims
@@ -209,7 +209,11 @@ class CredentialStore:
         Raises:
             OSError: it cannot be stored.
         """
-        self._open().write(document.encode())
+        data = document.encode()
+        if len(data) > MAX_BYTES:
+            # It could not be read any more, and would replace a login that can.
+            raise LoginStoreError(f"the login has more than {MAX_BYTES} bytes")
+        self._open().write(data)
         self.forget()
         # Here rather than on the event loop: a keyring takes its time.
         self.document()
