@@ -35,6 +35,7 @@ from treadle.protocol.base import JsonValue
 from treadle.protocol.method import Notification, Request
 from treadle.support.clock import NowMs
 from treadle.transport.base import (
+    CountingTransport,
     DirectTransport,
     GuardedTransport,
     Transport,
@@ -48,6 +49,9 @@ Answering: TypeAlias = Coroutine[None, None, R]
 
 GRACE_SECONDS: Final = 1.0
 FLUSH_SECONDS: Final = 0.5
+UNREAD_SECONDS: Final = 30.0
+"""How long the reader of a pipe may read nothing before the rest of the output is dropped."""
+
 MAX_READ_AHEAD: Final = MAX_OUTBOUND_BYTES
 MAX_STEP_FRAMES: Final = 32
 """How many requests of one peer are started before other peers get their turn."""
@@ -139,7 +143,7 @@ class Connection(Generic[S]):
                     self._outbound.close()
                     for task in (self._reader, *self._handlers, *self._companions):
                         task.cancel()
-                    await asyncio.wait({writer}, timeout=FLUSH_SECONDS)
+                    await self._flush(writer)
                     writer.cancel()
         finally:
             await self._transport.close()
@@ -377,6 +381,17 @@ class Connection(Generic[S]):
                 future.set_exception(ConnectionLost(f"{self.peer} closed the connection"))
                 future.exception()  # retrieved here: the caller may be cancelled already
         self._open.clear()
+
+    async def _flush(self, writer: asyncio.Task[None]) -> None:
+        """Wait for the last frames to be written; a peer on a pipe may read them slowly."""
+        transport = self._transport
+        if not isinstance(transport, CountingTransport):
+            await asyncio.wait({writer}, timeout=FLUSH_SECONDS)
+            return
+        before = -1
+        while not writer.done() and before != transport.written:
+            before = transport.written
+            await asyncio.wait({writer}, timeout=UNREAD_SECONDS)
 
     async def _finish_handlers(self) -> None:
         """Answer the requests received before the end of input, within the grace period."""

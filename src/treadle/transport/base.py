@@ -62,6 +62,16 @@ class DirectTransport(Transport, Protocol):
 
 
 @runtime_checkable
+class CountingTransport(Transport, Protocol):
+    """A transport whose output stays open after the end of input, and shows how it is read."""
+
+    @property
+    def written(self) -> int:
+        """How many bytes the system has taken so far."""
+        ...
+
+
+@runtime_checkable
 class GuardedTransport(Transport, Protocol):
     """A transport with strict limits for a peer that has not sent `initialize`."""
 

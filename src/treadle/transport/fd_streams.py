@@ -149,6 +149,7 @@ class Writer:
         self._on_hang_up = on_hang_up
         self._waiting: asyncio.Future[None] | None = None
         self._is_done = False
+        self.written = 0
         # Polling a pipe for reading reports an error once its reader is gone.
         self._is_watched = self._is_pollable and stat.S_ISFIFO(os.fstat(self._fd).st_mode)
         if self._is_watched:
@@ -171,6 +172,7 @@ class Writer:
                 continue
             except OSError as error:
                 raise TransportError(f"the output has no reader: {error.strerror}") from error
+            self.written += written
             rest = rest[written:]
 
     def write_now(self, data: bytes) -> bool:

@@ -34,6 +34,11 @@ class LineTransport:
         if already_read:
             self._inbox.put(self._splitter.feed(already_read))
 
+    @property
+    def written(self) -> int:
+        """How many bytes the system has taken so far."""
+        return self._writer.written
+
     async def receive(self) -> Sequence[Frame]:
         """Wait for the next lines."""
         return await self._inbox.take()
