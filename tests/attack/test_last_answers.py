@@ -57,7 +57,7 @@ def read_all(descriptor: int) -> bytes:
 async def test_the_last_answer_is_not_cut_while_it_is_read(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of a line is no answer, and a pipe has room for 64 KiB only."""
+    """Half of a line is not JSON, and a pipe has room for 64 KiB only."""
     monkeypatch.setattr(connection, "FLUSH_SECONDS", 0.0)
     output = await session(stage, read_all)
     answers = [json.loads(line) for line in output.splitlines()]

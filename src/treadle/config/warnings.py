@@ -25,6 +25,16 @@ def defaults_used(error: ConfigError) -> ConfigWarningNotification:
     )
 
 
+def requirements_invalid(error: ConfigError) -> ConfigWarningNotification:
+    """Warn that the administrator's requirements are invalid, which nothing replaces."""
+    return ConfigWarningNotification(
+        summary="The administrator's requirements are invalid: no thread can be started or "
+        "resumed until they are corrected.",
+        details=str(error),
+        path=UNSET if error.file is None else str(error.file),
+    )
+
+
 def keys_refused(layer: Layer, keys: Sequence[str]) -> ConfigWarningNotification:
     """Warn that a project sets keys that only the user may set."""
     names = ", ".join(keys)

@@ -228,7 +228,7 @@ class Server:
         try:
             sandbox = self.configuration.effective().sandbox
         except ConfigError:
-            sandbox, warnings = None, list(self.configuration.lenient().warnings)
+            sandbox, warnings = None, self._configuration_warnings()
         if sandbox is not None:
             self._landlock_protects = sandbox.landlock_protects
         if self.threads.services.expects_commands:
@@ -236,6 +236,14 @@ class Server:
 
             warnings += filter(None, [sandbox_warning(self.sandbox)])
         return warnings
+
+    def _configuration_warnings(self) -> list[ConfigWarningNotification]:
+        from treadle.config.warnings import requirements_invalid
+
+        try:
+            return list(self.configuration.lenient().warnings)
+        except ConfigError as error:
+            return [requirements_invalid(error)]
 
     def _translate(self, error: Exception) -> RpcError | None:
         """Translate an error; when descriptors are short, close idle ones."""
