@@ -12,8 +12,9 @@ from typing import Self
 
 import pytest
 
-from tests.harness.model_server import Reply, completed, created, done
+from tests.harness.model_server import Reply, completed, created, done, says
 from tests.harness.threads import EPILOGUE, Stage, outline
+from treadle.engine.tools import image
 from treadle.engine.tools.registry import Output, ToolCall, ToolRegistry
 from treadle.engine.turn import ActiveTurn
 from treadle.protocol.base import JsonValue
@@ -138,3 +139,39 @@ async def test_an_interrupted_order_leaves_no_descriptors_for_the_next_command(
         assert await launch(supervisor, tmp_path) == 0
     finally:
         supervisor.close()
+
+
+async def test_images_are_loaded_two_at_a_time(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes several times its size while it is encoded: 30 of them took almost a gigabyte."""
+    lock, go_on = threading.Lock(), threading.Event()
+    running = peak = 0
+
+    def load(*_: object) -> str:
+        nonlocal running, peak
+        with lock:
+            running += 1
+            peak = max(peak, running)
+        assert go_on.wait(SECONDS)
+        with lock:
+            running -= 1
+        return "data:image/png;base64,"
+
+    monkeypatch.setattr(image, "_load", load)
+    client, other = await stage.client(), await stage.client()
+    thread_id = await client.start(cwd=str(stage.workspace), model="gpt-5")
+    view = {"type": "function_call", "name": "view_image", "arguments": '{"path": "a.png"}'}
+    items = [done({**view, "call_id": f"call-{number}"}) for number in range(CALLS)]
+    stage.model.plays(Reply([created(), *items, completed()]), says("ok"))
+    turn_id = await client.start_turn(thread_id)
+    while running < 2:
+        await other.request("thread/loaded/list", {})
+    # The calls that could have begun have done so: each takes one step of the event loop.
+    for _ in range(CALLS):
+        await other.request("thread/loaded/list", {})
+    go_on.set()
+    messages = await client.end_of(turn_id)
+
+    assert outline(messages)[-2:] == EPILOGUE
+    assert peak == 2

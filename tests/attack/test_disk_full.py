@@ -183,7 +183,7 @@ async def test_a_full_disk_refuses_new_threads_and_messages_with_a_reason(tmp_pa
         assert len((await client.read(thread_id))["turns"]) == 1
 
 
-async def test_a_turn_ends_after_an_event_between_turns_could_not_be_stored(
+async def test_turns_go_on_after_an_event_between_turns_could_not_be_stored(
     tmp_path: Path,
 ) -> None:
     async with small_disk(tmp_path) as disk:
@@ -201,9 +201,13 @@ async def test_a_turn_ends_after_an_event_between_turns_could_not_be_stored(
             "thread/status/changed", lambda params: params["status"]["type"] == "systemError"
         )
 
-        await client.request("thread/compact/start", {"threadId": thread_id})
+        compact: JsonValue = {"threadId": thread_id}
+        assert (await client.refusal("thread/compact/start", compact)).kind == "io"
+        disk.empty()
+        disk.model.plays(says("a summary"))
+        await client.request("thread/compact/start", compact)
         ended = (await client.until("turn/completed"))[-1]
-        assert line_of(ended) == "turn/completed failed"
+        assert line_of(ended) == "turn/completed completed"
         stamps = [each["seq"] for each in client.received if "seq" in each]
         assert stamps == sorted(set(stamps))
 
@@ -259,3 +263,30 @@ async def test_a_slow_disk_delays_its_own_answers_and_nothing_else(
     assert not turn.done()
     gate.set()
     await slow.end_of(await turn)
+
+
+async def test_turns_without_input_are_refused_while_earlier_events_wait(tmp_path: Path) -> None:
+    """Each of them would add its events to those in memory, for as long as the disk is full."""
+    review: JsonValue = {"type": "custom", "instructions": "Look."}
+    async with small_disk(tmp_path) as disk:
+        thread_id = await disk.client.start(cwd=str(disk.workspace), **FREE)
+        disk.model.plays(says("hello"))
+        await disk.client.run(thread_id)
+        disk.fill()
+        params = {"threadId": thread_id, "target": review}
+        await disk.client.request("review/start", params)
+        await disk.client.until("turn/completed")
+        refused = [
+            await disk.client.refusal("review/start", params),
+            await disk.client.refusal("thread/compact/start", {"threadId": thread_id}),
+            await disk.client.refusal(
+                "thread/shellCommand", {"threadId": thread_id, "command": "true"}
+            ),
+        ]
+        disk.empty()
+        disk.model.plays(says("fine"))
+        await disk.client.request("review/start", params)
+        ended = await disk.client.until("turn/completed")
+
+    assert [(each.kind, each.data["errno"]) for each in refused] == [("io", "ENOSPC")] * 3
+    assert ended[-1]["params"]["turn"]["status"] == "completed"

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound=msgspec.Struct)
 
 MAX_FILE_WORKERS: Final = 32
+MAX_IMAGE_WORKERS: Final = 2
 MAX_TEXT_WORKERS: Final = 4
 
 
@@ -112,6 +113,8 @@ class EngineServices:
         self.tasks = BackgroundTasks()
         # Worker threads that read files named by clients and models.
         self.file_workers = Workers("files", MAX_FILE_WORKERS)
+        # An image takes several times its size while it is read and encoded.
+        self.image_workers = self.file_workers.part(MAX_IMAGE_WORKERS)
         # Worker threads that process long texts of models and MCP servers.
         self.text_workers = Workers("texts", MAX_TEXT_WORKERS)
         # Resources that patches of all threads share.

@@ -234,9 +234,12 @@ class LoadedThread:
 
         Raises:
             InvalidInput: a turn is active.
+            StorageFailed: events of an earlier turn still cannot be stored.
         """
         if self.turn is not None:
             raise InvalidInput("threadId", f"thread {self.id} has an active turn")
+        # Each turn would add its own events to those that wait in memory.
+        self.journal.flush()
         return self._new_turn(kind, None)
 
     def steer(self, params: TurnSteerParams, *, files: InputFiles = NO_FILES) -> str:

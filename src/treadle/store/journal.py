@@ -67,6 +67,13 @@ class Journal(Protocol):
         Returns the reason if they could not be written.
         """
 
+    def flush(self) -> None:
+        """Write what `keep` could not write.
+
+        Raises:
+            StorageFailed: it still cannot be written.
+        """
+
     def sync(self) -> asyncio.Future[None]:
         """Sync everything appended so far to disk, without blocking the event loop.
 

@@ -34,6 +34,9 @@ class MemoryJournal:
         self.append(entries)
         return None
 
+    def flush(self) -> None:
+        """Do nothing: all entries are in memory."""
+
     def sync(self) -> asyncio.Future[None]:
         """Return a completed future: there is no disk to sync."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
+from traceback import walk_tb
 
 import pytest
 
@@ -232,4 +234,26 @@ def test_a_full_journal_stores_small_entries_and_what_ends_a_turn(
     journal.append([warning(2, "x" * journals.MAX_SMALL_BYTES)], may_fill=True)
 
     assert [event.seq for event in journal.read(0)] == [1, 2]
+    journal.close()
+
+
+def test_failures_keep_no_copies_of_what_could_not_be_written(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Turns keep their failures: with a copy in each, memory grew with the square of the turns."""
+    journal = store.create(meta(clock))
+
+    def full(_descriptor: int, _data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        failures = [journal.keep([warning(seq, "x" * 2_000)]) for seq in range(1, 40)]
+
+    for failure in filter(None, failures):
+        frames = [frame for frame, _ in walk_tb(failure.__traceback__)]
+        texts = [each for frame in frames for each in frame.f_locals.values()]
+        assert max(len(text) for text in texts if isinstance(text, bytes)) < 3_000
+        assert failure.__cause__ is not None
+        assert failure.__cause__.__traceback__ is None
     journal.close()

@@ -82,7 +82,7 @@ class ViewImage:
             )
         path = _absolute(settings.cwd, arguments.path)
         confinement = self._thread.approvals.confinement(turn)
-        url = await self._thread.services.file_workers.run(_load, Path(path), confinement)
+        url = await self._thread.services.image_workers.run(_load, Path(path), confinement)
         turn.complete_item(ImageViewThreadItem(id=call.id, path=path))
         return [{"type": "input_image", "image_url": url, "detail": arguments.detail or "high"}]
 

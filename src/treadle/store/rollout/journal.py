@@ -211,6 +211,15 @@ class FileJournal:
         if not self._has_dropped:
             self._pending += data
 
+    def flush(self) -> None:
+        """Write the lines that could not be written before.
+
+        Raises:
+            StorageFailed: they still cannot be written.
+        """
+        if not self._is_deleted:
+            self._flush(b"")
+
     def sync(self) -> asyncio.Future[None]:
         """Sync the file to disk; a new one with its name and its folders."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -244,7 +253,9 @@ class FileJournal:
             self._write(self._open_descriptor(), data)
         except (OSError, MemoryError) as error:
             self._rest_unless_busy()
-            raise self._failed(error) from error
+            # Turns keep their failures: none of them may keep a copy of all pending lines.
+            data = b""
+            raise self._failed(error) from error.with_traceback(None)
         self._pending = bytearray()
         self._size += len(data)
 
