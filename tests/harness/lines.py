@@ -1,4 +1,4 @@
-"""One way to reach a server per transport; every scenario runs over each of them."""
+"""One way to reach a server per transport; tests that use `connect` run over each of them."""
 
 from __future__ import annotations
 
