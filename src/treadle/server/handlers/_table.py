@@ -160,6 +160,7 @@ RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
         "thread/readState/update",
     ),
     "review": ("review/start", "thread/approveGuardianDeniedAction", "thread/guardianReview"),
+    "rollback": ("thread/revert", "thread/rollback"),
     "sample": ("thread/sample", "thread/sample/cancel"),
     "section": (
         "thread/section/move",
@@ -168,7 +169,7 @@ RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
         "threadSection/list",
         "threadSection/update",
     ),
-    "settings": ("thread/revert", "thread/rollback", "thread/settings/update"),
+    "settings": ("thread/settings/update",),
     "skill": ("skills/config/write", "skills/extraRoots/set", "skills/list"),
     "system": (
         "account/gatewayOAuth/cancel",
