@@ -15,7 +15,7 @@ from tests.server.file_search.corpus import plant
 from treadle.protocol.base import JsonValue
 from treadle.server.file_search import found, ignore_rules, walk
 from treadle.server.file_search.ignore_rules import IgnoreRules
-from treadle.server.folders import MAX_FOLDERS, MAX_PATH_BYTES
+from treadle.server.folder_limits import MAX_FOLDERS, MAX_PATH_BYTES
 from treadle.server.handlers.fuzzy_file_search import MAX_WORDS
 from treadle.server.query_limits import MAX_TERM_CHARACTERS
 

@@ -14,7 +14,7 @@ from treadle.config.configuration import Configuration
 from treadle.config.project import Project
 from treadle.config.settings import ConfigValues
 from treadle.protocol.base import JsonValue
-from treadle.server.folders import MAX_COMPONENTS, MAX_FOLDERS, MAX_PATH_BYTES
+from treadle.server.folder_limits import MAX_COMPONENTS, MAX_FOLDERS, MAX_PATH_BYTES
 from treadle.server.sources.skills import ConfiguredSkills
 
 DEEP = "/" + "x/" * (MAX_COMPONENTS + 1)

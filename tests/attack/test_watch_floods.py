@@ -18,7 +18,7 @@ from tests.harness.scripted import client_of, playing
 from treadle.connection.connection import Connection
 from treadle.server.files.shared_path import MAX_CHANGES
 from treadle.server.files.watch import NotifiedSource, Watcher
-from treadle.server.folders import MAX_COMPONENTS
+from treadle.server.folder_limits import MAX_COMPONENTS
 from treadle.server.handlers.fs import MAX_WATCHES
 from treadle.server.server import Server
 

@@ -34,7 +34,7 @@ from treadle.protocol.settings import ThreadSettingsUpdateParams
 from treadle.protocol.thread import ThreadForkParams, ThreadResumeParams, ThreadStartParams
 from treadle.protocol.turn import TurnStartParams
 from treadle.sandbox.root_limits import roots_fault
-from treadle.server.folders import check_folder
+from treadle.server.folder_limits import check_folder
 from treadle.server.query_limits import check_texts
 from treadle.server.settings_reload import differing
 from treadle.store.records import TurnContext

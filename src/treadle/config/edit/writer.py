@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 from treadle.config.configuration import Configuration
 from treadle.config.edit.edits import BadEdit, TableEdit, apply
 from treadle.config.edit.key_path import BadKeyPath, KeyPath, parse_key_path
-from treadle.config.edit.restyle import rewrite
+from treadle.config.edit.toml_text import rewrite
 from treadle.config.edit.user_file import edit_file
 from treadle.config.file import (
     MAX_CONFIG_BYTES,

@@ -35,7 +35,7 @@ from treadle.protocol.permission import (
     PermissionProfileSummary,
 )
 from treadle.protocol.requirements import ConfigRequirementsReadResponse
-from treadle.server.folders import check_folder
+from treadle.server.folder_limits import check_folder
 from treadle.server.paging.offset import page
 from treadle.server.session import ClientSession
 from treadle.server.settings_reload import reload_threads

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treadle.config.edit.restyle import Unfaithful
+from treadle.config.edit.toml_text import Unfaithful
 from treadle.config.edit.writer import WriteRefused, write_config
 from treadle.config.file import ConfigError
 from treadle.connection.context import Context

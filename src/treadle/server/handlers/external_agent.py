@@ -46,7 +46,7 @@ from treadle.protocol.notifications import (
     EXTERNAL_AGENT_CONFIG_IMPORT_PROGRESS,
 )
 from treadle.server.migration import history
-from treadle.server.migration.migration import apply, detect, places
+from treadle.server.migration.importing import apply, detect, places
 from treadle.server.migration.places import AgentName, Place, UnreadableSource
 from treadle.server.query_limits import check_count
 from treadle.server.session import ClientSession

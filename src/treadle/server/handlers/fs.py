@@ -56,7 +56,7 @@ from treadle.protocol.notifications import FS_CHANGED
 from treadle.server.files import service as files
 from treadle.server.files.base64_text import BadBase64, decode_base64
 from treadle.server.files.shared_path import PathWatch, follow
-from treadle.server.folders import check_folder
+from treadle.server.folder_limits import check_folder
 from treadle.server.query_limits import check_term
 from treadle.server.session import ClientSession
 from treadle.support.ids import uuid7

@@ -33,7 +33,7 @@ from treadle.protocol.notifications import (
     FUZZY_FILE_SEARCH_SESSION_COMPLETED,
     FUZZY_FILE_SEARCH_SESSION_UPDATED,
 )
-from treadle.server.folders import check_folders
+from treadle.server.folder_limits import check_folders
 from treadle.server.query_limits import check_term
 from treadle.server.session import ClientSession
 

@@ -8,7 +8,7 @@ from treadle.connection.router import Router
 from treadle.engine.errors import InvalidInput
 from treadle.protocol.client_requests import CLIENT_REQUESTS, HOOKS_LIST
 from treadle.protocol.hook import HookErrorInfo, HooksListEntry, HooksListParams, HooksListResponse
-from treadle.server.folders import check_folders
+from treadle.server.folder_limits import check_folders
 from treadle.server.session import ClientSession
 from treadle.server.sources.hooks import ConfiguredHooks
 from treadle.support.files.working_folder import working_folder

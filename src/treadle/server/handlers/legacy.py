@@ -25,7 +25,7 @@ from treadle.protocol.legacy import (
     LegacySessionSource,
 )
 from treadle.server.errors import unknown_thread
-from treadle.server.folders import check_folder
+from treadle.server.folder_limits import check_folder
 from treadle.server.session import ClientSession
 from treadle.server.thread_settings import working_folder
 from treadle.store.journal import ThreadNotFound

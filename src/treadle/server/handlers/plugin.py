@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 from msgspec import structs
 
-from treadle.config.edit.restyle import Unfaithful
+from treadle.config.edit.toml_text import Unfaithful
 from treadle.config.edit.writer import WriteRefused
 from treadle.config.file import ConfigError
 from treadle.connection.context import Context
@@ -50,7 +50,7 @@ from treadle.protocol.plugin import (
     PluginUninstallParams,
     PluginUninstallResponse,
 )
-from treadle.server.folders import MAX_FOLDERS, check_folder, check_folders
+from treadle.server.folder_limits import MAX_FOLDERS, check_folder, check_folders
 from treadle.server.handlers.app import apps_backend
 from treadle.server.handlers.refused import NO_CATALOGUE
 from treadle.server.paging.offset import page

@@ -23,7 +23,7 @@ from treadle.protocol.skill import (
     SkillsListParams,
     SkillsListResponse,
 )
-from treadle.server.folders import MAX_FOLDERS, check_folders
+from treadle.server.folder_limits import MAX_FOLDERS, check_folders
 from treadle.server.handlers.config_write import answering_faults
 from treadle.server.session import ClientSession
 from treadle.server.sources.skills import switch_skill

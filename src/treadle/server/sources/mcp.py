@@ -94,7 +94,7 @@ class ConfiguredMcp:
         one key would not be a server.
         """
         from treadle.config.edit.edits import BadEdit, TableEdit, apply
-        from treadle.config.edit.restyle import Unfaithful
+        from treadle.config.edit.toml_text import Unfaithful
         from treadle.config.edit.writer import change_user_file
 
         tools = ("mcp_servers", server, "tools", tool, "approval_mode")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from treadle.config.configuration import Configuration
-from treadle.config.edit.restyle import Unfaithful, rewrite
+from treadle.config.edit.toml_text import Unfaithful, rewrite
 from treadle.config.edit.writer import WriteRefused, change_user_file
 from treadle.config.file import ConfigError
 from treadle.config.settings import Table

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treadle.config.edit.edits import BadEdit, TableEdit, apply
-from treadle.config.edit.restyle import rewrite
+from treadle.config.edit.toml_text import rewrite
 from treadle.protocol.base import JsonValue
 
 TEXT = """\
