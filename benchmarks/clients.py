@@ -16,7 +16,7 @@ from benchmarks.mock_model import playing, prompt_for_pieces
 from benchmarks.programs import TREADLE, Program
 from benchmarks.report import Row, Target, Unit
 from benchmarks.servers import ServerFailed
-from benchmarks.talk import WORK, configure
+from benchmarks.timed_client import WORK, configure
 
 SDK: Final = "openai_codex"
 _SECONDS: Final = 120

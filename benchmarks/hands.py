@@ -16,7 +16,7 @@ from benchmarks.mock_model import playing
 from benchmarks.programs import NEWER, OLDER, Program
 from benchmarks.report import Row, Target, Unit
 from benchmarks.servers import ServerFailed
-from benchmarks.talk import Talk, talking
+from benchmarks.timed_client import Talk, talking
 
 WARM_UP: Final = 2
 _WAIT_MS: Final = 30_000

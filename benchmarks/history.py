@@ -14,7 +14,7 @@ from benchmarks.programs import NEWER, OLDER, TREADLE, Program
 from benchmarks.report import Row, Target, Unit
 from benchmarks.rollouts import write_threads
 from benchmarks.servers import ServerFailed
-from benchmarks.talk import WORK, Talk, Timed, talking
+from benchmarks.timed_client import WORK, Talk, Timed, talking
 
 PAGE: Final = 25
 _INDEX_SECONDS: Final = 60.0

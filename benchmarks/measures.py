@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple, TypeAlias
 
-from benchmarks import clients, files, hands, history, turns
+from benchmarks import clients, file_search, hands, history, turns
 from benchmarks.bench import Bench, Measure, Reduce, Sizes, Values, each
 from benchmarks.programs import NEWER, OLDER, Program
 from benchmarks.report import Row, Target, Unit
@@ -141,7 +141,7 @@ MEASURES: Final[Mapping[str, Measure]] = {
     "lists": history.lists,
     "pages": history.pages,
     "reading": history.reading,
-    "files": files.files,
+    "files": file_search.file_search,
 }
 
 

@@ -10,7 +10,7 @@ from benchmarks.mock_model import playing, spoken
 from benchmarks.programs import NEWER, OLDER, TREADLE
 from benchmarks.report import Row, Target, Unit
 from benchmarks.servers import ServerFailed
-from benchmarks.talk import Talk, talking, texts
+from benchmarks.timed_client import Talk, talking, texts
 
 WARM_UP: Final = 3
 TURNS_PER_THREAD: Final = 10

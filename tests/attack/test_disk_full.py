@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.harness.commands import wait_until_gone
-from tests.harness.full_disk import SmallDisk, small_disk
 from tests.harness.model_server import Reply, Step, calls, completed, created, done, message, says
 from tests.harness.peer import Peer
 from tests.harness.processes import spawn_server
+from tests.harness.small_disk import SmallDisk, small_disk
 from tests.harness.threads import Client, Stage, line_of, params_of, words
 from treadle.protocol.base import JsonValue
 

@@ -16,7 +16,7 @@ from benchmarks.programs import NEWER, OLDER, TREADLE, find_newer, find_treadle
 from benchmarks.report import Row, Target, Unit, table
 from benchmarks.rollouts import write_threads
 from benchmarks.servers import ServerFailed, homes
-from benchmarks.talk import WORK, talking, texts
+from benchmarks.timed_client import WORK, talking, texts
 from benchmarks.wires import Tally
 
 TINY = Sizes(

@@ -13,7 +13,7 @@ from benchmarks.bench import Bench, each
 from benchmarks.programs import NEWER
 from benchmarks.report import Row, Target, Unit
 from benchmarks.servers import ServerFailed
-from benchmarks.talk import Talk, talking
+from benchmarks.timed_client import Talk, talking
 
 _WORDS: Final = ("account", "billing", "cache", "dashboard", "editor", "filter", "gateway")
 _KINDS: Final = ("controller", "model", "view", "test", "helper")
@@ -22,7 +22,7 @@ _SESSION: Final = "typing"
 _COMPLETED: Final = b'"fuzzyFileSearch/sessionCompleted"'
 
 
-def files(bench: Bench) -> list[Row]:
+def file_search(bench: Bench) -> list[Row]:
     """Measure a search of a tree, and each letter of a query in a session."""
     once, first, letters = bench.samples(), bench.samples(), bench.samples()
     found = bench.samples()
