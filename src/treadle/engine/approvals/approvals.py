@@ -253,7 +253,7 @@ class Approvals:
             raise Denied(judgement.reason)
         action = ApplyPatchGuardianApprovalReviewAction(cwd, list(paths))
         if isinstance(judgement, Allowed) or is_known:
-            return turn.reviews_all and await self.reviewed(
+            return turn.reviews_all and await self.guardian_allows(
                 turn, call_id, action, None, before, details=details
             )
         params = FileChangeRequestApprovalParams(
@@ -263,9 +263,11 @@ class Approvals:
             turn_id=turn.id,
             reason=judgement.reason or links_in(patch),
         )
-        if await self.permitted(turn, call_id, EditUse(patch.text)):
+        if await self.hooks_allow(turn, call_id, EditUse(patch.text)):
             return True
-        if not await self.reviewed(turn, call_id, action, params.reason, before, details=details):
+        if not await self.guardian_allows(
+            turn, call_id, action, params.reason, before, details=details
+        ):
             await self._ask_files(turn, params, paths, before)
         return True
 
@@ -291,7 +293,7 @@ class Approvals:
         suffix: str = "",
     ) -> None:
         use = CommandUse(request.argv, request.justification)
-        if await self.permitted(turn, request.call_id, use, key=request.call_id + suffix):
+        if await self.hooks_allow(turn, request.call_id, use, key=request.call_id + suffix):
             return
         is_free = request.escalated or bool(suffix) or self._confine(turn).is_unrestricted
         if await self._review_command(turn, request, before, is_free=is_free):
@@ -426,9 +428,11 @@ class Approvals:
         shown, why = display(request.argv), request.justification
         action = CommandGuardianApprovalReviewAction(shown, request.cwd, "unifiedExec")
         details = details_of_command(request, is_free=is_free)
-        return await self.reviewed(turn, request.call_id, action, why, before, details=details)
+        return await self.guardian_allows(
+            turn, request.call_id, action, why, before, details=details
+        )
 
-    async def reviewed(
+    async def guardian_allows(
         self,
         turn: ActiveTurn,
         call_id: str,
@@ -454,7 +458,7 @@ class Approvals:
             )
         return True
 
-    async def permitted(
+    async def hooks_allow(
         self, turn: ActiveTurn, call_id: str, use: RequestedUse, *, key: str | None = None
     ) -> bool:
         """Let hooks decide about an action that needs approval; return whether they allowed it.
@@ -469,9 +473,9 @@ class Approvals:
         key = key or call_id
         if self._thread.server_requests.was_left_open(turn, key):
             return False
-        from treadle.engine.hooks.permission import permitted
+        from treadle.engine.hooks.permission import hooks_allow
 
-        return await permitted(self.hooks, turn, call_id, use, key)
+        return await hooks_allow(self.hooks, turn, call_id, use, key)
 
     def on_deadline(self, accept: D) -> D:
         """The answer to use if none arrives before the deadline."""

@@ -221,7 +221,7 @@ class HostApprovals:
         item_id = f"network#local#{_SHOWN.get(protocol, protocol)}#{host}#{port}#{uuid7()}"
         try:
             use = CommandUse(("network-access", f"{protocol}://{host}:{port}"))
-            if await self._approvals.permitted(turn, run.item.id, use, key=item_id):
+            if await self._approvals.hooks_allow(turn, run.item.id, use, key=item_id):
                 request.decision = "accept"
                 return
             if await self._is_reviewed(turn, destination, item_id):
@@ -237,7 +237,7 @@ class HostApprovals:
         host, port, protocol = destination
         target = f"{protocol}://{host}:{port}"
         action = NetworkAccessGuardianApprovalReviewAction(host, port, protocol, target)
-        return await self._approvals.reviewed(turn, item_id, action, None, None)
+        return await self._approvals.guardian_allows(turn, item_id, action, None, None)
 
     async def _decision(
         self, run: CommandRun, destination: Destination, item_id: str

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from treadle.engine.turn import ActiveTurn
 
 
-async def permitted(
+async def hooks_allow(
     hooks: ThreadHooks, turn: ActiveTurn, call_id: str, use: RequestedUse, key: str
 ) -> bool:
     """Return whether hooks allow an action; false if they leave it to the user.

@@ -135,7 +135,7 @@ async def approve(servers: McpServers, approvals: Approvals, use: ToolUse) -> No
     try:
         names = plain_names(use.server.name, use.name)
         requested = ToolUseRequest(use.model_name, use.arguments, names)
-        if await approvals.permitted(use.turn, use.call_id, requested):
+        if await approvals.hooks_allow(use.turn, use.call_id, requested):
             return
     except Denied as refusal:
         raise McpRefused(refusal.reason) from refusal

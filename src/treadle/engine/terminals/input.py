@@ -72,10 +72,12 @@ async def approve_input(thread: LoadedThread, turn: ActiveTurn, request: InputRe
         raise Denied(judgement.reason)
     asked: JsonValue = {"session_id": request.session, "chars": request.chars}
     use = ToolUseRequest("write_stdin", asked)
-    if await thread.approvals.permitted(turn, request.call_id, use):
+    if await thread.approvals.hooks_allow(turn, request.call_id, use):
         return
     details = details_of_input(item, then)
-    if not await thread.approvals.reviewed(turn, item.id, action, reason, None, details=details):
+    if not await thread.approvals.guardian_allows(
+        turn, item.id, action, reason, None, details=details
+    ):
         await _ask(thread, turn, request, reason)
 
 

@@ -153,7 +153,7 @@ class RequestPermissions:
         """
         use = ToolUseRequest(self.name, read_arguments(call, dict[str, JsonValue]))
         try:
-            if not await self._thread.approvals.permitted(turn, call.id, use):
+            if not await self._thread.approvals.hooks_allow(turn, call.id, use):
                 return _NOTHING
         except Denied as refusal:
             raise ToolRefused(f"permissions denied: {refusal.reason}") from refusal
