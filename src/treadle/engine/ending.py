@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from treadle.engine.conversation import instructions
 from treadle.engine.conversation.history import open_calls
@@ -18,17 +18,17 @@ from treadle.protocol.status import IdleThreadStatus, SystemErrorThreadStatus
 
 if TYPE_CHECKING:
     from treadle.engine.thread import LoadedThread
-    from treadle.engine.turn import ActiveTurn
+    from treadle.engine.turn import ActiveTurn, EndStep
 
 logger = logging.getLogger(__name__)
 
 ABORTED: Final = "aborted by user"
 """The output of a call that the user interrupted."""
 
-Step: TypeAlias = Literal["complete", "fail", "interrupt"]
 
-
-def end_turn(thread: LoadedThread, turn: ActiveTurn, step: Step, error: TurnError | None) -> None:
+def end_turn(
+    thread: LoadedThread, turn: ActiveTurn, step: EndStep, error: TurnError | None
+) -> None:
     """End a turn and make the thread ready for the next one.
 
     A turn that can no longer be stored ends as failed, whatever `step` says.
@@ -88,7 +88,7 @@ def _publish_cause(thread: LoadedThread, turn: ActiveTurn, error: TurnError | No
     turn.log.publish(n.ERROR, params)
 
 
-def _settle_calls(thread: LoadedThread, turn: ActiveTurn, step: Step) -> None:
+def _settle_calls(thread: LoadedThread, turn: ActiveTurn, step: EndStep) -> None:
     """Complete open items, answer open calls, and add the user's pending input."""
     ItemStream(turn).abandon()
     text = ABORTED if step == "interrupt" else "not executed: the turn failed"

@@ -19,7 +19,7 @@ from treadle.engine.conversation.items import ItemStream, text_of
 from treadle.engine.conversation.repair import ask_for_repair
 from treadle.engine.conversation.request import request_of
 from treadle.engine.conversation.sources import without_sources
-from treadle.engine.ending import Step, end_turn
+from treadle.engine.ending import end_turn
 from treadle.engine.errors import TurnCancelled
 from treadle.engine.hooks.turn_hooks import TurnHooks
 from treadle.engine.step_logs import log_request, log_response, log_retry, log_start
@@ -48,7 +48,7 @@ from treadle.support.ids import uuid7
 
 if TYPE_CHECKING:
     from treadle.engine.thread import LoadedThread
-    from treadle.engine.turn import ActiveTurn
+    from treadle.engine.turn import ActiveTurn, EndStep
 
 MAX_REPAIRS: Final = 1
 # A shorter history is not halved: one of its items is too long by itself.
@@ -103,7 +103,7 @@ class AgentLoop:
 
     async def run(self) -> None:
         """Run the turn; it always ends with one terminal event."""
-        step: Step = "interrupt"
+        step: EndStep = "interrupt"
         error: TurnError | None = None
         try:
             async with self._time_limit():

@@ -106,7 +106,7 @@ class ThreadState:
 
     def settings_of(self, turn: ActiveTurn) -> RunSettings:
         """Return the settings of a turn: the thread's, with the turn's own changes."""
-        return replace(self.settings, **turn.changes) if turn.changes else self.settings
+        return replace(self.settings, **turn.overrides) if turn.overrides else self.settings
 
     def set_settings(self, settings: RunSettings) -> None:
         """Set the settings of later turns; the thread's folder is theirs."""
@@ -168,5 +168,5 @@ class ThreadState:
 
     @property
     def subagent(self) -> str | None:
-        """The kind of sub-agent in requests to the model; null for other threads."""
+        """The kind of sub-agent in requests to the model; `None` for other threads."""
         return "collab_spawn" if self.meta.parent_thread_id is not None else None

@@ -34,7 +34,7 @@ from treadle.engine.state import LoadedState, ThreadState
 from treadle.engine.terminals.output_file import discard_outputs
 from treadle.engine.terminals.terminals import Terminals
 from treadle.engine.tools.registry import ToolCall, ToolRegistry
-from treadle.engine.turn import ActiveTurn, Message, TurnKind
+from treadle.engine.turn import ActiveTurn, PendingInput, TurnKind
 from treadle.model.base import ModelItem
 from treadle.protocol import notifications as n
 from treadle.protocol.item import ItemStartedNotification
@@ -259,7 +259,7 @@ class LoadedThread:
         self._steer_input(turn, self.context.message_of(params, files))
         return turn.id
 
-    def _steer_input(self, turn: ActiveTurn, pending: Message) -> None:
+    def _steer_input(self, turn: ActiveTurn, pending: PendingInput) -> None:
         try:
             self.context.queue_input(turn, pending)
         except StorageFailed as failure:
@@ -276,7 +276,7 @@ class LoadedThread:
         turn = self.turn
         if turn is None or turn.id != params.turn_id:
             return False
-        before = dict(turn.changes)
+        before = dict(turn.overrides)
         turn.adjust(
             model=params.model,
             effort=params.effort,
@@ -284,11 +284,11 @@ class LoadedThread:
             approvals_reviewer=params.approvals_reviewer,
         )
         if params.service_tier is not UNSET:
-            turn.changes["service_tier"] = params.service_tier
+            turn.overrides["service_tier"] = params.service_tier
         try:
-            self.log.store(TurnAdjusted(turn.id, dict(turn.changes)))
+            self.log.store(TurnAdjusted(turn.id, dict(turn.overrides)))
         except StorageFailed:
-            turn.changes = before
+            turn.overrides = before
             raise
         return True
 
@@ -440,10 +440,10 @@ class AcceptedTurn(Struct, frozen=True):
 
     thread: LoadedThread
     snapshot: TurnSnapshot
-    # The request; null if its message was accepted before.
+    # The request; `None` if its message was accepted before.
     params: TurnStartParams | None = None
     profile: Profile | None = None
-    # The turn to start; null if the input joined an active turn.
+    # The turn to start; `None` if the input joined an active turn.
     turn: ActiveTurn | None = None
 
     @property

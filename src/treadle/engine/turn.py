@@ -48,6 +48,7 @@ logger = logging.getLogger(__name__)
 
 TurnKind: TypeAlias = Literal["regular", "compact", "review", "shell"]
 Step: TypeAlias = Literal["begin", "complete", "fail", "interrupt"]
+EndStep: TypeAlias = Literal["complete", "fail", "interrupt"]
 State: TypeAlias = Literal["accepted", "running", "completed", "failed", "interrupted"]
 
 NEXT: Final[dict[tuple[State, Step], State]] = {
@@ -70,19 +71,19 @@ STATUS: Final[dict[State, TurnStatus]] = {
 }
 
 
-class Message(Struct, frozen=True):
-    """Pending input: as the client sent it, as the model reads it, and its id."""
+class PendingInput(Struct, frozen=True):
+    """Input that the turn has not taken yet: as the client sent it, as the model will read it."""
 
     content: list[UserInput]
     items: list[ModelItem]
     client_id: str | None = None
     # The output of a client tool, instead of a user message.
     output: FunctionCallOutputThreadItem | None = None
-    # The id of its `InputQueued` record; null if it is not stored.
+    # The id of its `InputQueued` record; `None` if it is not stored.
     id: str | None = None
 
     @classmethod
-    def from_record(cls, record: InputQueued) -> Message:
+    def from_record(cls, record: InputQueued) -> PendingInput:
         """Restore input that an earlier server accepted."""
         return cls(record.content, record.items, record.client_id, record.output, record.id)
 
@@ -97,7 +98,7 @@ class ItemInProgress(Struct):
 
     started_at_ms: int
     current: Callable[[], ThreadItem]
-    # Null if an earlier server started the item.
+    # `None` if an earlier server started the item.
     stopwatch: Stopwatch | None = None
 
 
@@ -117,13 +118,13 @@ class ActiveTurn(Struct):
     # Whether the guardian also reviews actions that need no approval.
     reviews_all: bool = False
     # Settings that differ from the thread's.
-    changes: dict[str, JsonValue] = field(default_factory=dict)
+    overrides: dict[str, JsonValue] = field(default_factory=dict)
     state: State = "accepted"
     error: TurnError | None = None
     started_at_ms: int | None = None
     completed_at_ms: int | None = None
     duration_ms: int | None = None
-    pending_input: list[Message] = field(default_factory=list)
+    pending_input: list[PendingInput] = field(default_factory=list)
     open_items: dict[str, ItemInProgress] = field(default_factory=dict)
     last_message: AgentMessageThreadItem | None = None
     diff: TurnDiff = field(default_factory=TurnDiff)
@@ -134,7 +135,7 @@ class ActiveTurn(Struct):
     running_calls: set[str] = field(default_factory=set)
     # Whether a response of the model is arriving.
     is_streaming: bool = False
-    # The running calls that only wait for sub-agents, with the ids of those.
+    # Running calls that only wait for sub-agents, mapped to the ids of those sub-agents.
     waits: dict[str, Sequence[str]] = field(default_factory=dict)
     # Whether a stop is due to the server's shutdown, not to a user.
     ends_with_server: bool = False
@@ -148,7 +149,7 @@ class ActiveTurn(Struct):
     # Whether clients know that the sandbox does not work.
     has_sandbox_error: bool = False
     ended: asyncio.Event = field(default_factory=asyncio.Event)
-    # Null if an earlier server started the turn.
+    # `None` if an earlier server started the turn.
     _stopwatch: Stopwatch | None = None
     _at_end: list[Callable[[], None]] = field(default_factory=list)
     _after_end: list[Callable[[], None]] = field(default_factory=list)
@@ -191,11 +192,11 @@ class ActiveTurn(Struct):
             raise asyncio.CancelledError
 
     def adjust(self, **settings: JsonValue) -> None:
-        """Change settings for this turn only; null values are ignored."""
-        self.changes |= {name: value for name, value in settings.items() if value is not None}
+        """Change settings for this turn only; `None` is ignored."""
+        self.overrides |= {name: value for name, value in settings.items() if value is not None}
 
-    def move(self, step: Step) -> None:
-        """Make a transition of the table.
+    def advance(self, step: Step) -> None:
+        """Take a step of `NEXT`.
 
         Raises:
             LookupError: the table has no such transition.
@@ -207,14 +208,14 @@ class ActiveTurn(Struct):
 
     def begin(self) -> None:
         """Start, and publish `turn/started`."""
-        self.move("begin")
+        self.advance("begin")
         self.started_at_ms, self._stopwatch = self.clock(), Stopwatch()
         snapshot = self.snapshot("notLoaded")
         self.log.publish(n.TURN_STARTED, TurnStartedNotification(self.thread_id, snapshot))
 
-    def end(self, step: Literal["complete", "fail", "interrupt"], error: TurnError | None) -> None:
+    def end(self, step: EndStep, error: TurnError | None) -> None:
         """End, and publish `turn/completed` once it is durable, if the disk works."""
-        self.move(step)
+        self.advance(step)
         self.error = error
         if self.started_at_ms is not None:
             self.completed_at_ms = self.clock_after(self.started_at_ms)
@@ -239,7 +240,7 @@ class ActiveTurn(Struct):
     def _on_unsynced(self, event: Event, failure: StorageFailed) -> None:
         """Change a completed turn to failed: clients must not assume that it is stored."""
         if self.state == "completed":
-            self.move("fail")
+            self.advance("fail")
             self.error = storage_error(failure)
             params = ErrorNotification(self.error, self.thread_id, self.id, will_retry=False)
             self.log.replace(event, n.ERROR, params)
@@ -320,7 +321,7 @@ class ActiveTurn(Struct):
         )
 
     def clock_after(self, start_ms: int) -> int:
-        """Return the current time, or `start_ms` if the wall clock was set back since."""
+        """Return the current time, or `start_ms` if the wall clock has been set back."""
         return max(self.clock(), start_ms)
 
     def item_ms(self, item_id: str) -> int:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from treadle.engine.errors import MessageConflict, TurnNotFound
 from treadle.engine.events.log import EventLog
-from treadle.engine.turn import ActiveTurn, Message
+from treadle.engine.turn import ActiveTurn, PendingInput
 from treadle.protocol.input import UserInput
 from treadle.protocol.item import UserMessageThreadItem
 from treadle.protocol.queue import QueuedSubmission
@@ -75,7 +75,7 @@ class ClientMessages:
             raise MessageConflict(client_id)
         return known.turn_id
 
-    def store(self, message: Message, turn: ActiveTurn, inputs: Sequence[InputQueued]) -> None:
+    def store(self, message: PendingInput, turn: ActiveTurn, inputs: Sequence[InputQueued]) -> None:
         """Store a turn's input, and remember its client id.
 
         Raises:

@@ -34,7 +34,7 @@ from treadle.engine.conversation.sources import Source, without_sources, written
 from treadle.engine.errors import InvalidInput
 from treadle.engine.plugins.mentions import MAX_MENTIONS, describe_plugin, mentioned_plugins
 from treadle.engine.project.docs import ProjectDocs, read_project_docs
-from treadle.engine.turn import ActiveTurn, Message
+from treadle.engine.turn import ActiveTurn, PendingInput
 from treadle.model.base import ModelItem
 from treadle.model.catalog import UNKNOWN, traits_of
 from treadle.protocol import notifications as n
@@ -103,7 +103,7 @@ class ModelContext:
         params: TurnStartParams | TurnSteerParams,
         files: InputFiles,
         source: Source | None = None,
-    ) -> Message:
+    ) -> PendingInput:
         """Return the input of a request, preceded by new or changed additional context."""
         output, items = None, to_model_items(params.input, files)
         tool_output = params.tool_output if isinstance(params, TurnStartParams) else None
@@ -131,7 +131,7 @@ class ModelContext:
             source = "agent"
         if source is not None:
             items = [written_by(source, item) for item in items]
-        return Message(params.input, items, params.client_user_message_id, output)
+        return PendingInput(params.input, items, params.client_user_message_id, output)
 
     def _instructions_size(self, params: TurnStartParams | TurnSteerParams) -> int:
         """Return how long the client's instructions are that a new turn may show once more."""
@@ -209,7 +209,7 @@ class ModelContext:
         for note in notes:
             self._state.log.record(*self.history.take(*note.items), InputConsumed(note.id))
 
-    def queue_input(self, turn: ActiveTurn, pending: Message) -> None:
+    def queue_input(self, turn: ActiveTurn, pending: PendingInput) -> None:
         """Queue input for a turn; stored first, so that it survives the server."""
         parts = (pending.items, turn.id, pending.content, pending.client_id, pending.output)
         record = InputQueued(uuid7(), *parts, next_seq=self._state.log.last_seq + 1)
@@ -243,7 +243,7 @@ class ModelContext:
             self._state.log.record(*records)
         self._publish_raw(turn, (item,))
 
-    def add_input(self, turn: ActiveTurn, pending: Message) -> None:
+    def add_input(self, turn: ActiveTurn, pending: PendingInput) -> None:
         """Add pending input to history and turn, stored atomically.
 
         If only one of them were stored, a repeated message would be lost or duplicated.
@@ -266,7 +266,7 @@ class ModelContext:
         records = self.history_of(turn).take(*pending.items)
         turn.complete_item(item, [*records, *pending.consumed_records])
 
-    def discard(self, pending: Message) -> None:
+    def discard(self, pending: PendingInput) -> None:
         """Drop pending input that must not reach the model."""
         self._state.log.record(*pending.consumed_records)
 
@@ -277,7 +277,7 @@ class ModelContext:
                 params = RawResponseItemCompletedNotification(raw, self._state.id, turn.id)
                 self._state.log.publish(n.RAW_RESPONSE_ITEM_COMPLETED, params)
 
-    def _set_preview(self, message: Message) -> None:
+    def _set_preview(self, message: PendingInput) -> None:
         """Set the preview to the user's first message, for lists of threads."""
         if self._state.meta.preview:
             return

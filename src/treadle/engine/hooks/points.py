@@ -34,7 +34,7 @@ from treadle.support.ids import uuid7
 
 if TYPE_CHECKING:
     from treadle.engine.conversation.model_context import ModelContext
-    from treadle.engine.turn import ActiveTurn, Message
+    from treadle.engine.turn import ActiveTurn, PendingInput
 
 
 class Conversation(Protocol):
@@ -143,7 +143,7 @@ def _add_late_texts(hooks: ThreadHooks, context: ModelContext, turn: ActiveTurn)
     context.remember(turn, message("developer", text))
 
 
-def prompt_of(pending: Message) -> str:
+def prompt_of(pending: PendingInput) -> str:
     """Return the text of the user's input."""
     return "\n".join(part.text for part in pending.content if isinstance(part, TextUserInput))
 

@@ -14,7 +14,7 @@ from treadle.engine.conversation.items import text_of
 from treadle.engine.conversation.side import SideConversation
 from treadle.engine.review.findings import read_review
 from treadle.engine.review.target import ReviewTask
-from treadle.engine.turn import ActiveTurn, Message
+from treadle.engine.turn import ActiveTurn, PendingInput
 from treadle.model.base import ModelError, ModelItem
 from treadle.protocol.input import TextUserInput
 from treadle.protocol.item import (
@@ -81,7 +81,9 @@ def begin_review(thread: LoadedThread, task: ReviewTask, *, model: str | None = 
     """
     turn = thread.begin_other("review")
     turn.side = SideConversation("review", task.hint, INSTRUCTIONS, thread.tools.only(TOOLS))
-    turn.pending_input = [Message([TextUserInput(task.prompt)], [message("user", task.prompt)])]
+    turn.pending_input = [
+        PendingInput([TextUserInput(task.prompt)], [message("user", task.prompt)])
+    ]
     # A reviewer cannot ask for approval: what the sandbox denies stays denied. If every command
     # needs approval, so do those of a reviewer.
     is_strict = thread.settings.approval_policy == "untrusted"

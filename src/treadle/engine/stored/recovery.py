@@ -23,7 +23,7 @@ from treadle.engine.tools.registry import (
     read_call,
 )
 from treadle.engine.turn import ActiveTurn as LiveTurn
-from treadle.engine.turn import ItemInProgress, Message
+from treadle.engine.turn import ItemInProgress, PendingInput
 from treadle.model.base import ModelItem
 from treadle.protocol import notifications as n
 from treadle.protocol.error import TurnError
@@ -91,12 +91,12 @@ class SuspendedTurn(Struct, frozen=True):
         if self.context is not None and self.context.turn_id == turn.id:
             turn.output_schema, turn.budget = self.context.output_schema, self.context.budget
         if self.adjusted is not None and self.adjusted.turn_id == turn.id:
-            turn.changes = dict(self.adjusted.changes)
+            turn.overrides = dict(self.adjusted.changes)
         for started in self.items:
             turn.open_items[started.item.id] = ItemInProgress(
                 started.started_at_ms, partial(_same, started.item)
             )
-        turn.pending_input = [Message.from_record(record) for record in self.inputs]
+        turn.pending_input = [PendingInput.from_record(record) for record in self.inputs]
         return turn
 
 

@@ -14,7 +14,7 @@ from treadle.engine.terminals.output_file import folder_of
 from treadle.engine.terminals.run import CommandRun
 from treadle.engine.terminals.shell import environment, shell_argv
 from treadle.engine.terminals.terminals import wait
-from treadle.engine.turn import ActiveTurn, Message
+from treadle.engine.turn import ActiveTurn, PendingInput
 from treadle.protocol.item import CommandExecutionThreadItem
 from treadle.sandbox.policy import UNRESTRICTED
 from treadle.shell.scripts import display
@@ -106,7 +106,7 @@ def _add_to_context(thread: LoadedThread, run: CommandRun) -> None:
     turn = thread.turn
     if turn is not None and turn.kind == "regular":
         # The model gets another request, so that it can react to the command.
-        thread.context.queue_input(turn, Message([], [item]))
+        thread.context.queue_input(turn, PendingInput([], [item]))
     elif turn is not None and turn.kind != "shell":
         thread.context.add_note(item)
     else:
