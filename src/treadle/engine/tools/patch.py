@@ -75,8 +75,8 @@ class _Arguments(msgspec.Struct):
     input: str
 
 
-def form_of(settings: RunSettings) -> Literal["freeform", "function"]:
-    """How patches are offered: as the model was trained, else as the features say."""
+def patch_form(settings: RunSettings) -> Literal["freeform", "function"]:
+    """Return the form that the model was trained on, otherwise that of the feature flag."""
     is_free = settings.is_enabled("apply_patch_freeform")
     return traits_of(settings.model).apply_patch or ("freeform" if is_free else "function")
 
@@ -95,7 +95,7 @@ class ApplyPatch:
         """The definition that the model sees: free text if the model was trained for it."""
         thread = self._thread
         settings = thread.settings_of(thread.turn) if thread.turn else thread.settings
-        if form_of(settings) == "freeform":
+        if patch_form(settings) == "freeform":
             grammar = {"type": "grammar", "syntax": "lark", "definition": _GRAMMAR}
             return {
                 "type": "custom",
@@ -142,23 +142,25 @@ async def apply_patch(
     if thread.settings_of(turn).changes_nothing:
         raise ToolRefused(IN_PLAN_MODE)
     stopwatch = Stopwatch()
-    shared = thread.services.patches
+    resources = thread.services.patches
     try:
-        # Whether its lines match reveals the content of a file.
+        # Whether a patch matches reveals content, so only readable files are compared.
         may_read = thread.approvals.confinement(turn).may_read
-        patch = await draft(shared.workers, patch_text, cwd, may_read)
+        patch = await draft(resources.workers, patch_text, cwd, may_read)
     except PatchError as error:
         raise ToolRefused(f"apply_patch verification failed: {error}") from error
     if not patch.edits:
         raise ToolRefused("patch rejected: empty patch")
-    was_asked = await _approve(thread, turn, call_id, patch)
+    needed_approval = await _approve(thread, turn, call_id, patch)
     turn.start_item(_item(call_id, patch.changes, "inProgress"))
     folder = thread.settings_of(turn).cwd
     try:
         # Diffs are published in order, and no other patch changes these files meanwhile.
-        async with turn.diff.lock, shared.files.hold(patch.keys()):
+        async with turn.diff.lock, resources.files.hold(patch.keys()):
             turn.check_storable()
-            outcome = await apply(shared.workers, patch, turn.diff, folder, was_asked=was_asked)
+            outcome = await apply(
+                resources.workers, patch, turn.diff, folder, was_asked=needed_approval
+            )
             _publish(turn, call_id, patch, outcome)
     except CancelledError:
         turn.complete_item(_item(call_id, patch.changes, "failed"))
