@@ -19,7 +19,7 @@ from treadle.protocol.config import (
 MAX_CACHED: Final = 64
 
 Stamp: TypeAlias = tuple[int, int, int, int] | None
-"""What changes with the content of a file; null if there is none."""
+"""What changes with the content of a file; `None` if there is none."""
 
 
 class OuterLayers(NamedTuple):

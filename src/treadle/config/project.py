@@ -72,7 +72,7 @@ class Project:
 
     @property
     def trust(self) -> Trust | None:
-        """The user's trust in the folder, or null if undecided."""
+        """The user's trust in the folder, or `None` if undecided."""
         return self.trust_of(self.cwd)
 
     def trust_of(self, folder: Path) -> Trust | None:
@@ -158,7 +158,7 @@ class Project:
 
 
 def _why_planted(folder: Path, home: Path, planting: Planting) -> str | None:
-    """Return why a folder of a trusted project is ignored, or null if it is not."""
+    """Return why a folder of a trusted project is ignored, or `None` if it is not."""
     dot_codex = folder / FOLDER
     rules = dot_codex / "rules"
     remedy = (

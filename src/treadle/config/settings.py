@@ -43,7 +43,7 @@ class ProjectTable(msgspec.Struct, frozen=True):
 
 
 class LimitsTable(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Resource limits of one command; see docs/sandbox.md. Null means not set."""
+    """Resource limits of one command; see docs/sandbox.md. `None` means not set."""
 
     processes: int | str | None = None
     memory: int | str | None = None
@@ -78,7 +78,7 @@ class SandboxTable(msgspec.Struct, frozen=True):
 
 
 class ConfigValues(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of the merged layers; null means not set."""
+    """The settings of the merged layers; `None` means not set."""
 
     model: str | None = None
     review_model: str | None = None

@@ -69,7 +69,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     sandbox: SandboxPolicy = field(default_factory=ReadOnlySandboxPolicy)
     # The profile that the sandbox policy comes from, if any.
     permission_profile: ActivePermissionProfile | None = None
-    # The hosts that commands with network access can reach; null means all.
+    # The hosts that commands with network access can reach; `None` means all.
     network: NetworkPolicy | None = None
     # Whether a client chose the permissions, or the folder, of a sub-agent: if not, they follow
     # its parent's.
@@ -92,13 +92,13 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     dynamic_tools: tuple[DynamicToolSpec, ...] = ()
     disabled_plugin_ids: tuple[str, ...] = ()
     publishes_raw_events: bool = False
-    # The deadline of server requests and the answer on expiry; null means none.
+    # The deadline of server requests and the answer on expiry; `None` means none.
     request_deadline: AskPolicy | None = None
     agents: AgentLimits = AgentLimits()
     # The feature flags that the configuration sets.
     features: Mapping[str, bool] = field(default_factory=dict)
     shell: ShellSettings = field(default_factory=ShellSettings)
-    # Null: the sandbox policy decides.
+    # `None`: the sandbox policy decides.
     web_search: WebSearchMode | None = None
     web_search_options: WebSearchToolConfig | None = None
     config: JsonValue = None
@@ -110,7 +110,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     def overridden_by(self, params: TurnStartParams, profile: Profile | None = None) -> RunSettings:
         """Return these settings with the overrides of a turn.
 
-        A collaboration mode determines model and effort, even if its effort is null. `profile` is
+        A collaboration mode determines model and effort, even if its effort is `None`. `profile` is
         the permission profile that the turn names.
         """
         mode = params.collaboration_mode

@@ -94,7 +94,7 @@ class ClientSession:
         self.imports: set[str] = set()
         # How many questions the client asks the user for each thread; an unloaded one is forgotten.
         self.questions: WeakKeyDictionary[LoadedThread, int] = WeakKeyDictionary()
-        # Tasks that report changed files, by watch id; null while a watch is being opened.
+        # Tasks that report changed files, by watch id; `None` while a watch is being opened.
         self.watches: dict[str, asyncio.Task[None] | None] = {}
         # File searches whose query changes, by the ids that the client chose.
         self.search_sessions: dict[str, SearchSession] = {}

@@ -186,11 +186,11 @@ class ThreadQuery(Struct, frozen=True, kw_only=True):
     sort_key: SortKey = "created_at"
     sort_direction: SortDirection = "desc"
     archived: bool = False
-    # Exact paths; null means any.
+    # Exact paths; `None` means any.
     cwd: list[str] | None = None
-    # Null and empty mean any provider.
+    # `None` and empty mean any provider.
     model_providers: list[str] | None = None
-    # Null and empty mean interactive clients only.
+    # `None` and empty mean interactive clients only.
     source_kinds: list[ThreadSourceKind] | None = None
     originators: list[str] | None = None
     # A substring of the preview or the name, ignoring case.

@@ -76,7 +76,7 @@ class HookOrigin(Struct, frozen=True, kw_only=True):
 
 
 class BadFile(ValueError):
-    """The file is not one with hooks; `line` is null if the fault has no place."""
+    """The file is not one with hooks; `line` is `None` if the fault has no place."""
 
     def __init__(self, message: str, line: int | None = None) -> None:
         super().__init__(message if line is None else f"line {line}: {message}")

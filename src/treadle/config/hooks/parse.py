@@ -70,7 +70,7 @@ class Slot(Struct, frozen=True, kw_only=True):
 
 
 class Wrong(Struct, frozen=True):
-    """A part of the table that is not read; `event` is null if it belongs to none."""
+    """A part of the table that is not read; `event` is `None` if it belongs to none."""
 
     fault: str
     path: Path

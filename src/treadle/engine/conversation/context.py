@@ -85,7 +85,7 @@ def to_context_items(entries: Mapping[str, AdditionalContextEntry]) -> list[Mode
 
 
 def turn_context(settings: RunSettings, turn: ActiveTurn | None = None) -> TurnContext:
-    """Return the record of a turn's settings, or of the next turn's if `turn` is null."""
+    """Return the record of a turn's settings, or of the next turn's if `turn` is `None`."""
     return TurnContext(
         turn_id="" if turn is None else turn.id,
         cwd=settings.cwd,

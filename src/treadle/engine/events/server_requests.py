@@ -50,7 +50,7 @@ class ServerRequest(Struct, eq=False):
 
     id: str
     method: str
-    # Null if no turn is active.
+    # `None` if no turn is active.
     turn: ActiveTurn | None
     call_id: str
     flag: ThreadActiveFlag | None
@@ -87,7 +87,7 @@ class ServerRequests(Struct):
     ids: Iterator[int]
     on_change: Callable[[], None]
     clock: NowMs
-    # The default timeout of a request; null means none.
+    # The default timeout of a request; `None` means none.
     timeout_s: float | None = None
     # Requests that an earlier server left open, until their calls are repeated.
     left_open: dict[str, RequestOpened] = field(default_factory=dict)

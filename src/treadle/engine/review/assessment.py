@@ -37,7 +37,7 @@ class _Action(NamedTuple):
 
 
 async def assess(thread: LoadedThread) -> tuple[str, GuardianApprovalReview | None]:
-    """Assess the last item of a thread; return its call id, and null if no review is needed.
+    """Assess the last item of a thread; return its call id, and `None` if no review is needed.
 
     Raises:
         InvalidInput: a turn is active, or the last item is not a call that can be assessed.

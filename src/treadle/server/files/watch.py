@@ -35,7 +35,7 @@ _LOOKS: Final = 3
 
 # Identifies a file and everything that changes with its content or permissions.
 _Mark: TypeAlias = tuple[int, int, int, int, int]
-# A folder's number and an entry of it, or null for all entries.
+# A folder's number and an entry of it, or `None` for all entries.
 _Place: TypeAlias = tuple[int, str | None]
 
 _TOO_MANY: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM})

@@ -34,7 +34,7 @@ class Place(Struct, frozen=True):
 
     agent: AgentName
     root: Path
-    # The folder as the protocol names it; null for the home.
+    # The folder as the protocol names it; `None` for the home.
     cwd: str | None
     # Treadle's home, which has the configuration of the user.
     home: Path

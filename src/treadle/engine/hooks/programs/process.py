@@ -77,7 +77,7 @@ async def run_command(thread: ThreadState, hook: Hook, command: str, payload: by
 
 
 async def _finished(process: Process, outputs: _Outputs, payload: bytes) -> int | None:
-    """Wait for the exit code; null if the output is too long."""
+    """Wait for the exit code; `None` if the output is too long."""
     async with asyncio.TaskGroup() as tasks:
         feeding = tasks.create_task(_feed(process, payload), name="hook input")
         ended = tasks.create_task(process.wait(), name="hook end")

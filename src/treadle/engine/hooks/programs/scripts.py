@@ -23,7 +23,7 @@ _MAX_FOLDERS: Final = 16
 
 
 def writable_script(thread: ThreadState, command: str, env: Mapping[str, str]) -> str | None:
-    """Return a file that a command names and sandboxed commands can change; null if none is found.
+    """Return a file that a command names and sandboxed commands can change, or `None`.
 
     So is one that does not exist, if the command would run it: it may exist a moment later.
     What the shell computes cannot be followed, so this is a check, not a proof.
