@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.scripted import client_of, playing
+from tests.harness.sandbox import SANDBOX
+from tests.harness.scripted import OneModel, client_of, playing
 from tests.harness.team import Team, close, more, resume, spawn, wait
 from tests.harness.threads import Client, params_of
+from tests.server.serving import configuration
 from treadle.model.scripted.model import calls, waits_for
 from treadle.protocol.base import JsonValue
 from treadle.server.server import Server
@@ -144,6 +146,27 @@ async def test_a_child_keeps_what_a_client_chose_under_the_next_server(
     async with playing(home, team.model) as server, client_of(server) as client:
         await client.request("thread/resume", {"threadId": thread_id})
         assert not await act_in(client, team, thread_id, workspace)
+
+
+async def test_an_administrators_limits_apply_to_what_a_client_chose_for_a_child(
+    home: Path, team: Team, workspace: Path
+) -> None:
+    """The administrator set them after the child was stored."""
+    free = {"sandboxPolicy": {"type": "dangerFullAccess"}, "approvalPolicy": "never"}
+    async with playing(home, team.model) as server, client_of(server) as client:
+        thread_id = await client.start(cwd=str(workspace), sandbox="read-only")
+        team.plays(spawn(), wait)
+        await client.run(thread_id)
+        await client.request("thread/settings/update", {"threadId": team.child_id, **free})
+    limits = 'allowed_sandbox_modes = ["read-only"]\nallowed_approval_policies = ["never"]\n'
+    settings = configuration(home, requirements=limits)
+    server = Server(sandbox=SANDBOX, configuration=settings, models=OneModel(team.model))
+    try:
+        async with client_of(server) as client:
+            await client.request("thread/resume", {"threadId": thread_id})
+            assert not await act_in(client, team, thread_id, workspace)
+    finally:
+        await server.close()
 
 
 @pytest.mark.parametrize("is_viewed_first", [True, False])

@@ -74,6 +74,10 @@ def _none_in_folder(cwd: str) -> tuple[()]:  # noqa: ARG001 - as the sources hav
     return ()
 
 
+def _as_stored(stored: RunSettings, otherwise: RunSettings) -> RunSettings:  # noqa: ARG001 - as the sources have it
+    return stored
+
+
 class EngineSources(Struct, frozen=True, kw_only=True):
     """Where the engine gets its models and its configuration from; most are empty by default."""
 
@@ -89,6 +93,8 @@ class EngineSources(Struct, frozen=True, kw_only=True):
     rule_folders: Callable[[str], Sequence[Path]] = _none_in_folder
     # Returns the administrator's rules.
     managed_rules: Callable[[], RuleFile | None] = lambda: None
+    # Replaces stored permissions that the administrator does not allow by others.
+    limit: Callable[[RunSettings, RunSettings], RunSettings] = _as_stored
     # Configuration folders besides the home, and the folders of trusted projects.
     settings_folders: Sequence[str] = ()
     trusted_folders: Callable[[], Sequence[str]] = tuple
@@ -110,6 +116,7 @@ class EngineServices:
         # Blocks: call it in a worker thread.
         self.find_hooks = sources.find_hooks
         self.plugins = sources.plugins
+        self.limit = sources.limit
         self.tasks = BackgroundTasks()
         # Worker threads that read files named by clients and models.
         self.file_workers = Workers("files", MAX_FILE_WORKERS)

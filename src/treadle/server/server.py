@@ -15,6 +15,7 @@ from treadle.config.file import ConfigError
 from treadle.connection.connection import Connection
 from treadle.connection.router import Router
 from treadle.engine.services import EngineServices, EngineSources, Models
+from treadle.engine.settings import RunSettings
 from treadle.engine.threads import Threads
 from treadle.jsonrpc import envelope
 from treadle.jsonrpc.errors import InternalError, RpcError
@@ -98,6 +99,7 @@ class Server:
             plugins=lambda disabled: self.active_plugins.mentionable(disabled),  # noqa: PLW0108 - late
             rule_folders=self._rule_folders,
             managed_rules=self._managed_rules,
+            limit=self._limit,
             settings_folders=(str(self.configuration.system),),
             trusted_folders=self.configuration.trusted_folders,
             opened_roots=lambda: self.configuration.opened_roots,
@@ -282,6 +284,15 @@ class Server:
             from treadle.engine.commands.rule_file import RuleFile
 
             return RuleFile(unread=f"the rules cannot be read: {error}")
+
+    def _limit(self, stored: RunSettings, otherwise: RunSettings) -> RunSettings:
+        """Return stored permissions, with others in place of those not allowed any more."""
+        from treadle.server.thread_settings import limited
+
+        try:
+            return limited(self.configuration.requirements(), stored, otherwise)
+        except ConfigError:  # it is not known what is allowed
+            return msgspec.structs.replace(stored, **otherwise.permissions())
 
     def unbuilt_methods(self) -> list[str]:
         """Return the protocol methods that this server does not implement yet."""

@@ -245,7 +245,7 @@ def _restore(effective: EffectiveConfig, settings: RunSettings, last: TurnContex
     profile = _still_active(effective, last)
     restored = restore_permissions(settings, last, profile)
     return replace(
-        _limited(effective.requirements, restored, settings),
+        limited(effective.requirements, restored, settings),
         summary=last.summary,
         personality=last.personality or settings.personality,
         service_tier=last.service_tier,
@@ -254,10 +254,10 @@ def _restore(effective: EffectiveConfig, settings: RunSettings, last: TurnContex
     )
 
 
-def _limited(
+def limited(
     requirements: ConfigRequirements | None, restored: RunSettings, configured: RunSettings
 ) -> RunSettings:
-    """Return stored permissions, with the configured ones in place of those not allowed any more.
+    """Return stored permissions, with others in place of those not allowed any more.
 
     An administrator may have limited them since the thread ran.
     """
@@ -268,6 +268,8 @@ def _limited(
         names.append("approvals_reviewer")
     if not is_allowed(requirements, "sandbox_mode", mode_of(restored.sandbox)):
         names += ("sandbox", "permission_profile", "network")
+    if not names:
+        return restored
     return replace(restored, **{name: getattr(configured, name) for name in names})
 
 

@@ -383,7 +383,7 @@ class Agents:
         settings = replace(child.settings, developer_instructions=instructions)
         last = stored.pending_settings or stored.settings
         if last is not None:
-            settings = restore_choices(settings, last)
+            settings = self._threads.services.limit(restore_choices(settings, last), settings)
         is_waiting = await self._threads.stored.find_waiting_agents(stored)
         try:
             thread = self._threads.load(journal, stored, settings, is_waiting)

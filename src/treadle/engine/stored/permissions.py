@@ -42,6 +42,7 @@ def restore_permissions(
         permission_profile=profile and profile.active,
         network=network,
         has_own_permissions=last.has_own_permissions,
+        follows_plan=settings.follows_plan and not last.has_own_permissions,
         has_own_folder=last.has_own_folder,
     )
 
