@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.hooks import Hooks, matched, outcomes
+from tests.harness.hooks import Hooks, matched, outcomes, warnings
 from tests.harness.mcp import settled, stdio
 from tests.harness.model_server import Reply, calls, completed, created, done, says
 from tests.harness.threads import Client, Stage
@@ -276,3 +276,33 @@ async def test_a_start_up_file_puts_no_folder_of_commands_before_the_programs_of
 
     assert (stage.home / "seen").read_text("utf-8") == "1\n"
     assert not (stage.home / "trapped").exists()
+
+
+# -- files that take long to read
+
+
+MANY = 16_000
+FAULTY: dict[str, JsonValue] = {
+    "unknown events": {f"e{number:05}": 0 for number in range(MANY)},
+    "wrong groups": {"PreToolUse": [0] * (2 * MANY)},
+    "wrong hooks": {"PreToolUse": [{"hooks": [{}] * MANY}]},
+}
+
+
+@pytest.mark.parametrize("kind", FAULTY)
+async def test_a_file_with_many_faults_does_not_hold_up_a_turn(
+    stage: Stage, client: Client, hooks: Hooks, kind: str
+) -> None:
+    """Each took a search for its line and a warning; the project is trusted, its hooks are not."""
+    folder = stage.workspace / ".codex"
+    folder.mkdir()
+    path = folder / "hooks.json"
+    path.write_text(json.dumps({"hooks": FAULTY[kind]}), "utf-8")
+    stage.configure(f'[projects."{stage.workspace}"]\ntrust_level = "trusted"\n')
+    found = (await client.request("hooks/list", {"cwds": [str(stage.workspace)]}))["data"][0]
+    messages = await client.run(await client.start(cwd=str(stage.workspace)))
+
+    shown = [error["message"] for error in found["errors"]]
+    assert len(shown) == 20
+    assert shown[-1] == "further faults are not shown"
+    assert len(warnings(messages)) == 20

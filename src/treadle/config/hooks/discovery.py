@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -47,6 +48,8 @@ PluginHooks: TypeAlias = "tuple[Sequence[PluginHookTable], Sequence[str]]"
 """The hooks of plugins, and warnings about files that cannot be read."""
 
 MAX_FILE_BYTES: Final = 256 * 1024
+MAX_ERRORS: Final = 20
+"""The most faults of one file that are shown: each takes a search for its line."""
 MAX_HOOKS: Final = 500
 """The most hooks of one folder, from all files."""
 
@@ -148,8 +151,14 @@ class _Finder:
         )
 
     def _report(self, origin: HookOrigin, path: tuple[str | int, ...], fault: str) -> None:
-        line = "" if origin.text is None else f"line {line_of(origin.text, path)}: "
-        self.errors.append(HookErrorInfo(message=f"{line}{fault}", path=origin.path))
+        count = sum(error.path == origin.path for error in self.errors)
+        if count >= MAX_ERRORS:
+            return
+        if count == MAX_ERRORS - 1:
+            fault = "further faults are not shown"
+        elif origin.text is not None:
+            fault = f"line {line_of(origin.text, path)}: {fault}"
+        self.errors.append(HookErrorInfo(message=fault, path=origin.path))
 
     def _lose_slot(self, origin: HookOrigin, slot: Slot, fault: str) -> None:
         state = self._states.get(_key(origin, slot), UNDECIDED)
@@ -279,8 +288,9 @@ def _unique(pairs: Sequence[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     # The last of two would win, and the hooks of the first would silently not run.
     table = dict(pairs)
     if len(table) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = next(
+            name for name, count in Counter(name for name, _ in pairs).items() if count > 1
+        )
         raise BadFile(f"duplicate field `{twice[:60]}`")
     return table
 

@@ -16,6 +16,8 @@ from treadle.protocol.hook import CommandConfiguredHookHandler, McpToolConfigure
 
 MAX_HANDLERS: Final = 200
 """The most handlers of one file."""
+MAX_UNKNOWN: Final = 20
+"""How many unknown events of a file are named."""
 MAX_COMMAND: Final = 16 * 1024
 
 STATE: Final = "state"
@@ -82,15 +84,17 @@ def read_table(table: JsonValue, at: Path = ()) -> Iterator[Slot | Wrong]:
     if not isinstance(table, dict):
         yield Wrong(f"expected an object with events, got {_kind(table)}", at)
         return
-    for title in table.keys() - BY_TITLE.keys() - {STATE}:
+    unknown = sorted(table.keys() - BY_TITLE.keys() - {STATE})
+    for title in unknown[:MAX_UNKNOWN]:
         yield Wrong(f"unknown event `{title[:60]}`", (*at, title))
     count = 0
     for event in EVENTS:
         for found in _groups(event, table.get(event.title, []), (*at, event.title)):
-            count += isinstance(found, Slot)
+            # Parts that are not read count too: each is reported.
+            count += 1
             if count > MAX_HANDLERS:
                 yield Wrong(f"more than {MAX_HANDLERS} hooks", at, event)
-                return
+                break
             yield found
 
 
