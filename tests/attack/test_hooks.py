@@ -113,6 +113,8 @@ NAMED = [
     'bash -O extglob -c "sh check.sh"',
     'echo "$(./check.sh)"',
     "`echo ./check.sh`",
+    'echo "`./check.sh`"',
+    'echo "(`sh check.sh`)"',
     "eval 'sh check.sh'",
     "FOO=./check.sh; $FOO",
     "sh ${X:-./check.sh}",

@@ -48,7 +48,7 @@ def words_of(command: str, env: Mapping[str, str], depth: int = 0) -> Iterator[S
     later: Role | None = None  # after the target of a redirection
     is_code = is_rest = has_interpreter = False
     for piece in _pieces(command):
-        if piece[0] in _OPERATORS:
+        if not piece.strip(_OPERATORS):  # others may begin with one, from inside quotes
             is_rest = piece[-1] in ")`"
             if piece[-1] in "<>":
                 later = role
