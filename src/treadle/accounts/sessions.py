@@ -23,6 +23,7 @@ from treadle.protocol.account_session import (
     AccountSessionWorkspaceKind,
 )
 from treadle.protocol.base import JsonValue
+from treadle.support.text.urls import web_link
 
 if TYPE_CHECKING:
     from treadle.accounts.credentials import CredentialStore, OpenaiLogin
@@ -101,7 +102,7 @@ async def _workspaces(
     return [
         AccountSessionWorkspace(
             account_id=each.id,
-            image_url=each.profile_picture_url,
+            image_url=web_link(each.profile_picture_url, "data:image/"),
             kind=_KINDS.get(each.structure),
             name=each.name,
         )
@@ -169,7 +170,7 @@ async def read_notice(
         notice = (await backend.get("security-setup", _SecuritySetup)).notice
     except (BackendError, CredentialsRejected):
         return None  # as upstream: a reminder is not worth an error
-    if notice is None:
+    if notice is None or web_link(notice.action.url) is None:
         return None
     return AccountSecuritySetupNotice(
         account_id=account_id,

@@ -19,6 +19,7 @@ from treadle.engine.plugins.documents import (
 from treadle.engine.plugins.ids import BadPlugin, check_version
 from treadle.protocol.base import JsonValue
 from treadle.protocol.plugin import PluginInterface
+from treadle.support.text.urls import web_link
 
 MANIFESTS: Final = (
     ".codex-plugin/plugin.json",
@@ -168,10 +169,10 @@ def _interface(table: dict[str, JsonValue], root: Path) -> PluginInterface | Non
         logo=image("logo"),
         logo_dark=image("logoDark"),
         long_description=text("longDescription"),
-        privacy_policy_url=text("privacyPolicyUrl", "privacyPolicyURL"),
+        privacy_policy_url=web_link(text("privacyPolicyUrl", "privacyPolicyURL")),
         short_description=text("shortDescription"),
-        terms_of_service_url=text("termsOfServiceUrl", "termsOfServiceURL"),
-        website_url=text("websiteUrl", "websiteURL"),
+        terms_of_service_url=web_link(text("termsOfServiceUrl", "termsOfServiceURL")),
+        website_url=web_link(text("websiteUrl", "websiteURL")),
     )
     empty = PluginInterface(capabilities=[], screenshot_urls=[], screenshots=[])
     return None if interface == empty else interface

@@ -25,7 +25,7 @@ from treadle.protocol.app import (
 from treadle.protocol.base import JsonValue
 from treadle.support.http.client import HttpClient
 from treadle.support.http.errors import HttpError
-from treadle.support.text.urls import origin_of
+from treadle.support.text.urls import origin_of, web_link
 
 REQUEST_SECONDS: Final = 30.0
 CONNECT_SECONDS: Final = 10.0
@@ -209,6 +209,10 @@ def _text(table: dict[str, JsonValue], *names: str) -> str | None:
     return next((text for text in texts if text), None)
 
 
+def _image(table: dict[str, JsonValue], *names: str) -> str | None:
+    return web_link(_text(table, *names), "data:image/", "connectors://")
+
+
 def _app(table: dict[str, JsonValue]) -> AppInfo | None:
     app_id = _text(table, "id")
     if app_id is None or table.get("visibility") == "HIDDEN":
@@ -226,8 +230,8 @@ def _app(table: dict[str, JsonValue]) -> AppInfo | None:
         labels={key: value for key, value in labels.items() if isinstance(value, str)}
         if isinstance(labels, dict)
         else None,
-        logo_url=_text(table, "logo_url", "logoUrl"),
-        logo_url_dark=_text(table, "logo_url_dark", "logoUrlDark"),
+        logo_url=_image(table, "logo_url", "logoUrl"),
+        logo_url_dark=_image(table, "logo_url_dark", "logoUrlDark"),
     )
 
 
@@ -268,9 +272,10 @@ def _details(table: dict[str, JsonValue], *, with_tools: bool) -> ConnectorMetad
         name=name,
         description=_text(table, "description"),
         distribution_channel=_text(table, "distribution_channel", "distributionChannel"),
-        icon_url=_text(table, "icon_url", "iconUrl", "logo_url"),
-        icon_url_dark=_text(table, "icon_url_dark", "iconUrlDark", "logo_url_dark"),
-        install_url=_text(table, "install_url", "installUrl") or install_url(name, app_id),
+        icon_url=_image(table, "icon_url", "iconUrl", "logo_url"),
+        icon_url_dark=_image(table, "icon_url_dark", "iconUrlDark", "logo_url_dark"),
+        install_url=web_link(_text(table, "install_url", "installUrl"))
+        or install_url(name, app_id),
         tool_summaries=_tools(tools) if with_tools and isinstance(tools, list) else None,
     )
 

@@ -39,6 +39,15 @@ def is_same_origin(url: str, other: str) -> bool:
     return origin != _INVALID and origin == origin_of(other)
 
 
+def web_link(url: str | None, *prefixes: str) -> str | None:
+    """Return a link of a stranger that a client may open: to a page, or with one of the prefixes.
+
+    Others name programs, scripts and files of the machine on which the client runs.
+    """
+    is_safe = url is not None and url.lower().startswith(("https://", "http://", *prefixes))
+    return url if is_safe else None
+
+
 def without_secrets(url: str) -> str:
     """Return a URL as an error may show it: without user name, password, query and fragment."""
     try:
