@@ -113,3 +113,23 @@ async def test_tokens_that_are_too_large_to_be_read_replace_no_login(ground: Gro
 
     assert ground.stored()["tokens"] == login["tokens"]
     assert (await client.request("account/read", {}))["account"] == CHATGPT
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "localhost"])
+async def test_a_request_in_clear_text_goes_to_no_proxy(
+    monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    """It stays within this machine, whichever of its addresses it has."""
+    requests: list[str] = []
+
+    def note(request: str) -> bytes:
+        requests.append(request)
+        return b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}"
+
+    async with raw_service(note) as proxy:
+        monkeypatch.setenv("http_proxy", proxy)
+        monkeypatch.delenv("no_proxy", raising=False)
+        with pytest.raises(ServiceError):
+            await Services({}).send("GET", f"http://{host}:9/x", {"authorization": "Bearer token"})
+
+    assert requests == []

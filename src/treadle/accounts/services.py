@@ -146,7 +146,8 @@ class Services:
         parts = urlsplit(url)
         client = HttpClient(
             connect_seconds=CONNECT_SECONDS,
-            uses_proxies=parts.hostname not in _LOOPBACK,
+            # What is not encrypted stays within this machine.
+            uses_proxies=parts.scheme == "https" and parts.hostname not in _LOOPBACK,
             context=await tls_context(self._environ) if parts.scheme == "https" else None,
         )
         sent = {"user-agent": "treadle", "accept-encoding": "identity", **headers}
