@@ -92,3 +92,22 @@ async def test_a_wrong_request_is_refused_and_changes_nothing(
     assert message in said
     listed = await place.request("thread/attachment/list", threadId=place.threads[0])
     assert listed["data"] == []
+
+
+async def test_a_page_of_large_attachments_ends_early(
+    place: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1,000 attachments of 64 KiB would not fit into a message that clients can read."""
+    monkeypatch.setattr("treadle.server.handlers.attachment.MAX_PAGE_BYTES", 3_000)
+    thread = {"threadId": place.threads[0]}
+    for number in range(3):
+        about = {"attachmentType": "pr", "identityKey": str(number), "payload": "x" * 1_000}
+        await place.request("thread/attachment/add", **thread, **about)
+    pages: list[list[str]] = []
+    cursor: JsonValue = None
+    while cursor is not None or not pages:
+        answer = await place.request("thread/attachment/list", **thread, cursor=cursor)
+        pages.append([each["identityKey"] for each in answer["data"]])
+        cursor = answer["nextCursor"]
+
+    assert pages == [["0", "1"], ["2"]]

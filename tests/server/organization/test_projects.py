@@ -151,3 +151,24 @@ async def test_a_wrong_request_is_refused_and_changes_nothing(
     assert message in said
     assert (await place.request("project/list"))["data"] == []
     assert await place.listed() == [2, 1, 0]
+
+
+async def test_all_projects_fit_into_one_message(
+    place: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each client lists them, so one client could make the list unreadable for all."""
+    monkeypatch.setattr("treadle.store.organization.projects.MAX_TOTAL", 5_000)
+    first = await create(place, "P", metadata={"a": "b" * 3_000})
+    large = {"name": "Q", "roots": [], "idempotencyKey": "Q", "metadata": {"a": "ä" * 1_500}}
+    refused = [
+        await place.client.refusal("project/create", large),
+        await place.client.refusal(
+            "project/update", {"projectId": first["id"], "metadata": {"a": "b" * 6_000}}
+        ),
+    ]
+    await place.request("project/update", projectId=first["id"], metadata={"a": "c"})
+    await place.request("project/create", **large)
+    listed = (await place.request("project/list"))["data"]
+
+    assert [each.data["path"] for each in refused] == ["metadata"] * 2
+    assert [each["name"] for each in listed] == ["P", "Q"]

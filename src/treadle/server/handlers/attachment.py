@@ -29,7 +29,7 @@ from treadle.protocol.client_requests import (
 )
 from treadle.protocol.notifications import THREAD_ATTACHMENT_UPDATED
 from treadle.server.organizing import change, check_thread, read
-from treadle.server.paging.offset import page
+from treadle.server.paging.offset import page_within
 from treadle.server.session import ClientSession
 from treadle.store.journal import ThreadNotFound
 from treadle.store.organization import attachments
@@ -38,6 +38,9 @@ router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 
 MAX_OWNERS = 100
 """The maximum number of threads on a page."""
+
+MAX_PAGE_BYTES = 16 * 1024 * 1024
+"""The maximum size of a page of attachments: 1,000 of them may have four times as much."""
 
 
 @router.request(THREAD_ATTACHMENT_ADD)
@@ -87,7 +90,9 @@ async def thread_attachment_list(
     await check_thread(server, params.thread_id)
     find = partial(attachments.attachments_of, thread_id=params.thread_id)
     found = await read(server.threads.store, find)
-    data, next_cursor = page(found, params.cursor, params.limit, of="attachments")
+    data, next_cursor = page_within(
+        found, params.cursor, params.limit, of="attachments", size=MAX_PAGE_BYTES
+    )
     return ThreadAttachmentListResponse(data, next_cursor)
 
 

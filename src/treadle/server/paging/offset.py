@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
+import msgspec
+
 from treadle.jsonrpc.errors import InvalidRequest
 
 T = TypeVar("T")
@@ -23,6 +25,22 @@ def page(
         raise _beyond(cursor, of, len(items))
     end = len(items) if limit is None else min(start + max(limit, 1), len(items))
     return list(items[start:end]), str(end) if end < len(items) else None
+
+
+def page_within(
+    items: Sequence[T], cursor: str | None, limit: int | None, *, of: str, size: int
+) -> tuple[list[T], str | None]:
+    """Return a page like `page` that ends before its JSON exceeds a size, after one item at least.
+
+    Raises:
+        InvalidRequest: the cursor is invalid.
+    """
+    data, next_cursor = page(items, cursor, limit, of=of)
+    for at, item in enumerate(data):
+        size -= len(msgspec.json.encode(item))
+        if size < 0 and at:
+            return data[:at], str(_start(cursor) + at)
+    return data, next_cursor
 
 
 def page_of_many(

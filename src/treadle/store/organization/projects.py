@@ -19,6 +19,9 @@ MAX_PROJECTS: Final = 1000
 MAX_ROOTS: Final = 100
 MAX_PATH: Final = 4096
 MAX_METADATA: Final = 64 * 1024
+MAX_TOTAL: Final = 16 * 1024 * 1024
+"""The maximum size of all projects: clients receive them in one message."""
+
 MAX_KEY: Final = 1024
 
 _COLUMNS: Final = "id, name, roots, metadata, position, created_at, updated_at"
@@ -61,7 +64,7 @@ def create_project(
     """Add a project at the end, unless the key was used; return also whether it is new.
 
     Raises:
-        InvalidOrganization: a value is invalid, or there are too many projects.
+        InvalidOrganization: a value is invalid, or there are too many or too large projects.
     """
     if not key.strip() or len(key) > MAX_KEY:
         reason = "must not be empty" if not key.strip() else f"has more than {MAX_KEY} characters"
@@ -88,6 +91,7 @@ def create_project(
         "insert into projects values (?, ?, ?, ?, ?, ?, ?, ?)",
         (project.id, project.name, *_texts(project), count, now, now, key),
     )
+    _check_size(connection)
     return project, True
 
 
@@ -115,10 +119,12 @@ def update_project(
         metadata=before.metadata if metadata is None else _checked_metadata(metadata),
         updated_at=now,
     )
+    size = _size(connection)
     connection.execute(
         "update projects set name = ?, roots = ?, metadata = ?, updated_at = ? where id = ?",
         (project.name, *_texts(project), now, project_id),
     )
+    _check_size(connection, size)
     return project, True
 
 
@@ -182,6 +188,19 @@ def assign_to_project(
         "insert or replace into project_members values (?, ?)",
         [(each, project_id) for each in thread_ids],
     )
+
+
+def _size(connection: sqlite3.Connection) -> int:
+    """Return the bytes of all projects."""
+    parts = " + ".join(f"length(cast({name} as blob))" for name in ("name", "roots", "metadata"))
+    (size,) = connection.execute(f"select total({parts}) from projects").fetchone()  # noqa: S608  fixed names
+    return int(size)
+
+
+def _check_size(connection: sqlite3.Connection, before: int = 0) -> None:
+    """Refuse a change after which all projects are too large, unless it makes them smaller."""
+    if _size(connection) > max(MAX_TOTAL, before):
+        raise InvalidOrganization("metadata", f"all projects may have {MAX_TOTAL} bytes together")
 
 
 def _number(connection: sqlite3.Connection, ordered: Sequence[str]) -> None:
