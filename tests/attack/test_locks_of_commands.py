@@ -6,18 +6,24 @@ import asyncio
 import fcntl
 import os
 import signal
+import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.harness import stalls
+from tests.harness.stalls import stalled
 from tests.harness.threads import Client, Stage
 from treadle.protocol.base import JsonValue
 from treadle.protocol.policy import WorkspaceWriteSandboxPolicy
 from treadle.sandbox.boundary import Boundary
 from treadle.sandbox.opened_roots import FILE_NAME, OpenedRoots
 from treadle.sandbox.protection import Protection
+from treadle.store.organization import attachments, database
 from treadle.support.files import folder_lock
 
 # How long the kernel makes an open wait for a lease.
@@ -168,3 +174,62 @@ def test_a_folder_whose_repository_is_unknown_stays_read_only(home: Path) -> Non
     with lease(pointer, fcntl.F_WRLCK):
         assert not boundary.confine(policy, str(root)).may_write(str(root / "file"))
     assert boundary.confine(policy, str(root)).may_write(str(root / "file"))
+
+
+@contextmanager
+def shared_lock(path: Path) -> Iterator[None]:
+    """Hold a lock on the bytes by which SQLite locks, in another process, as a command could."""
+    program = (
+        "import fcntl, sys; file = open(sys.argv[1]); fcntl.lockf(file, fcntl.LOCK_SH); "
+        "print(flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", program, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield
+        process.stdin.close()
+
+
+async def test_a_locked_database_of_sections_is_waited_for_once(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One wait for each change would delay those who only read by all of them."""
+    client = await stage.client()
+    await client.request("threadSection/create", {"name": "first"})
+    connect, waits = sqlite3.connect, []
+
+    def spy(path: Path, *, timeout: float, isolation_level: None) -> sqlite3.Connection:
+        waits.append(timeout)
+        return connect(path, timeout=timeout, isolation_level=isolation_level)
+
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(sqlite3, "connect", spy)
+    with shared_lock(stage.home / "organization.sqlite"):
+        for name in ("second", "third"):
+            refused = await client.refusal("threadSection/create", {"name": name})
+            assert refused.data["errno"] == "EBUSY"
+        sections = (await client.request("threadSection/list", {}))["data"]
+
+    assert [section["name"] for section in sections] == ["Pinned", "first"]
+    assert waits == [0.01, 0.0, 0.0]
+
+
+async def test_changes_of_attachments_that_wait_hold_up_no_list_of_threads(stage: Stage) -> None:
+    """A client adds attachments to many threads, and a command locks their database."""
+    client, other = await stage.client(), await stage.client()
+    threads = [await client.start() for _ in range(10)]
+    with stalled(attachments, "attach") as stall:
+        for number, thread_id in enumerate(threads):
+            about = {"attachmentType": "pr", "identityKey": "1", "payload": None}
+            params = {"threadId": thread_id, **about}
+            request = {"id": f"a{number}", "method": "thread/attachment/add", "params": params}
+            await client.peer.send(request)
+        await stall.reached()
+        await client.request("thread/loaded/list", {})
+        async with asyncio.timeout(stalls.SECONDS / 2):
+            listed = await other.request("thread/search", {"searchTerm": "x"})
+        stall.release()
+
+    assert listed["data"] == []

@@ -45,7 +45,7 @@ async def read(store: Store, operation: Callable[[Connection | None], T]) -> T:
         InvalidOptions: the request is invalid.
     """
     try:
-        return await store.run(lambda: store.organization.read(operation))
+        return await store.organize(lambda: store.organization.read(operation))
     except InvalidOrganization as error:
         raise InvalidOptions(str(error), kind="invalidParams", path=error.path) from error
 
@@ -57,7 +57,7 @@ async def change(store: Store, operation: Callable[[Connection], T]) -> T:
         InvalidOptions: the request is invalid; nothing has changed.
     """
     try:
-        return await store.run(lambda: store.organization.change(operation))
+        return await store.organize(lambda: store.organization.change(operation))
     except InvalidOrganization as error:
         raise InvalidOptions(str(error), kind="invalidParams", path=error.path) from error
 
@@ -213,7 +213,7 @@ async def forget_thread(store: Store, thread_id: str) -> None:
     if not (store.home / "organization.sqlite").exists():
         return
     try:
-        await store.run(lambda: store.organization.forget(thread_id))
+        await store.organize(lambda: store.organization.forget(thread_id))
     except StoreError as error:
         # The thread is gone, and no other one ever has its id.
         extra = {"thread_id": thread_id, "reason": str(error)}

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 # disk. No number may be used twice, so a new writer continues well above.
 SEQ_GAP: Final = 1 << 20
 MAX_WORKERS: Final = 8  # more would only compete for the interpreter
+MAX_ORGANIZING: Final = 2
 T = TypeVar("T")
 
 
@@ -75,6 +76,8 @@ class Store:
         # Worker threads list threads while the event loop writes.
         self._lock = threading.Lock()
         self._workers = Workers("store", MAX_WORKERS)
+        # Apart from threads: a command that may only read can lock this database.
+        self._organizing = Workers("organization", MAX_ORGANIZING)
         self._opened: Catalog | None = None
         # Folders whose names are known to be synced.
         self._synced_folders: set[Path] = set()
@@ -292,6 +295,10 @@ class Store:
         All methods may wait for the disk or other processes; call only `create` on the event loop.
         """
         return await self._workers.run_owned(work, on_abandoned)
+
+    async def organize(self, work: Callable[[], T]) -> T:
+        """Run an operation on the organization in a worker thread."""
+        return await self._organizing.run(work)
 
     def is_held(self, thread_id: str) -> bool:
         """Return whether any process writes a thread now."""

@@ -62,7 +62,7 @@ async def project_list(
         # Upstream's text: its clients show it.
         raise InvalidOptions("sortDirection requires sortKey", path="sortDirection")
     store = ctx.session.server.threads.store
-    found = await store.run(partial(_all_with_recency, store))
+    found = await store.organize(partial(_all_with_recency, store))
     key = params.sort_key or "position"
     if key == "recencyAt":
         found.sort(key=lambda each: (each.recency_at or -1, each.id))
@@ -80,7 +80,7 @@ async def project_read(
     """Return a project."""
     store = ctx.session.server.threads.store
     found = await read(store, partial(projects.find_project, project_id=params.project_id))
-    return ProjectReadResponse(await store.run(partial(_with_recency, store, found)))
+    return ProjectReadResponse(await store.organize(partial(_with_recency, store, found)))
 
 
 @router.request(PROJECT_CREATE)
@@ -121,7 +121,7 @@ async def project_update(
     project, has_changed = await change(store, update)
     if has_changed:
         ctx.after_reply(partial(_publish, ctx, project.id, "updated"))
-    return ProjectUpdateResponse(await store.run(partial(_with_recency, store, project)))
+    return ProjectUpdateResponse(await store.organize(partial(_with_recency, store, project)))
 
 
 @router.request(PROJECT_MOVE)
@@ -175,7 +175,7 @@ async def _create(
     if is_new:
         ctx.after_reply(partial(_publish, ctx, project.id, "created"))
         ctx.after_reply(partial(_publish_members, ctx, project.id, threads))
-    return await store.run(partial(_with_recency, store, project))
+    return await store.organize(partial(_with_recency, store, project))
 
 
 def _all_with_recency(store: Store) -> list[Project]:

@@ -6,6 +6,7 @@ import errno
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -15,7 +16,13 @@ from treadle.store.journal import StorageFailed, StoreError
 from treadle.store.organization.salvage import replace_damaged
 
 FILE_NAME: Final = "organization.sqlite"
-BUSY_SECONDS: Final = 5.0
+BUSY_SECONDS: Final = 2.0
+"""How long an operation waits for another process that locks the database."""
+
+LOCKED_SECONDS: Final = 10.0
+"""How long later ones do not wait, after one has waited in vain: a command that may read the file
+can lock it for as long as it runs."""
+
 VERSION: Final = 1
 
 _SCHEMA: Final = """
@@ -74,6 +81,8 @@ class OrganizationDatabase:
     def __init__(self, home: Path) -> None:
         self.path = home / FILE_NAME
         self._lock = threading.Lock()
+        # Until when the database counts as locked, by the monotonic clock.
+        self._locked_until = 0.0
 
     @property
     def stamp(self) -> tuple[int, int, int] | None:
@@ -117,6 +126,7 @@ class OrganizationDatabase:
                     connection.execute("rollback")
                 raise
             connection.execute("commit")
+            self._locked_until = 0.0
 
     def repair(self, damaged: OrganizationDamaged) -> None:
         """Set the damaged file aside, and continue with the rows of it that can be read.
@@ -152,7 +162,13 @@ class OrganizationDatabase:
         if code in _DAMAGE or (code == sqlite3.SQLITE_ERROR and "no such" in str(error)):
             return OrganizationDamaged(str(error), file)
         number = _NUMBERS.get(code, errno.EIO)
+        if number == errno.EBUSY:
+            self._locked_until = time.monotonic() + LOCKED_SECONDS
         return StorageFailed(str(self.path.parent), OSError(number, str(error)))
+
+    @property
+    def _patience(self) -> float:
+        return 0.0 if time.monotonic() < self._locked_until else BUSY_SECONDS
 
     def _make_file(self) -> int:
         """Create the file, unless it exists, and return its inode."""
@@ -165,7 +181,7 @@ class OrganizationDatabase:
             os.close(descriptor)
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
+        connection = sqlite3.connect(self.path, timeout=self._patience, isolation_level=None)
         try:
             connection.execute("pragma synchronous = extra")
             _prepare(connection)
