@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -291,3 +293,22 @@ async def test_a_project_cannot_change_how_logins_are_stored(ground: Ground) -> 
     assert end["params"]["turn"]["status"] == "completed"
     assert (await client.request("account/read", {}))["account"] == CHATGPT
     await client.request("account/rateLimits/read", None)
+
+
+async def test_a_disk_that_fails_for_a_moment_does_not_log_out(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is read once until it changes: the login would be missing for as long."""
+    ground.store(STORED)
+    client = await ground.client()
+
+    def broken(*_: object) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stores, "read_regular", broken)
+        refused = await client.refusal("account/read", {})
+    answer = await client.request("account/read", {})
+
+    assert refused.kind == "io"
+    assert answer["account"] == {"type": "apiKey"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import threading
@@ -90,8 +91,8 @@ class FileStore:
         try:
             return read_regular(self._path, MAX_BYTES)
         except OSError as error:
-            if is_shortage(error):
-                raise  # otherwise the login would be reported as missing
+            if is_shortage(error) or error.errno == errno.EIO:
+                raise  # otherwise the login would be reported as missing, until the file changes
             return None
 
     def write(self, data: bytes) -> None:
