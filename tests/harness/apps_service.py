@@ -6,6 +6,7 @@ apps, and their directory. Only requests with a valid token are answered.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -18,7 +19,7 @@ from tests.harness.account_service import (
     document,
     listening,
 )
-from tests.harness.model_server import Reply
+from tests.harness.model_server import Reply, write_reply
 from treadle.protocol.base import JsonValue
 
 MCP = "/backend-api/ps/mcp"
@@ -73,10 +74,16 @@ class AppsService(AccountService):
     """Serves the tools of apps to valid tokens."""
 
     tools: list[JsonValue] = field(default_factory=lambda: list(TOOLS))
+    # Tokens that only the MCP server rejects.
+    rejected: set[str] = field(default_factory=set)
     # What tools answer, from the params of a call.
     result: Callable[[JsonValue], JsonValue] | None = None
     # What methods of the MCP server answer instead.
     methods: dict[str, Reply | Send] = field(default_factory=dict)
+    # The result or the error that methods of the MCP server answer instead, as a part of a message.
+    parts: dict[str, JsonValue] = field(default_factory=dict)
+    # What an answer to a list of tools waits for.
+    gate: asyncio.Event | None = None
 
     @property
     def calls(self) -> list[JsonValue]:
@@ -89,6 +96,13 @@ class AppsService(AccountService):
         requests = self.of_path(MCP)
         return [each.headers for each in requests if (each.body or {}).get("method") == method]
 
+    def fail(self, method: str, answer: Reply | Send | JsonValue) -> None:
+        """Answer a method of the MCP server like this; a dict is a part of a message."""
+        if isinstance(answer, dict):
+            self.parts[method] = answer
+        else:
+            self.methods[method] = answer
+
     async def wait_for_method(self, method: str) -> None:
         """Wait until a method of the MCP server was requested."""
         async with self.arrived:
@@ -98,7 +112,7 @@ class AppsService(AccountService):
         if request.path not in (MCP, DIRECTORY):
             return super()._answer(request)
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if token not in self.valid:
+        if token not in self.valid or token in self.rejected:
             return document({"error": {"code": "token_expired"}}, 401)
         if request.path == DIRECTORY:
             return document({"apps": [], "nextToken": None})
@@ -110,6 +124,8 @@ class AppsService(AccountService):
         method = message.get("method")
         if method in self.methods:
             return self.methods[method]
+        if method in self.parts:
+            return document({"jsonrpc": "2.0", "id": message["id"], **self.parts[method]})
         answer: JsonValue
         match method:
             case "initialize":
@@ -128,7 +144,20 @@ class AppsService(AccountService):
                     answer = self.result(params)
             case _:
                 return document({}, 202)
-        return document({"jsonrpc": "2.0", "id": message["id"], "result": answer})
+        reply = document({"jsonrpc": "2.0", "id": message["id"], "result": answer})
+        if method == "tools/list" and self.gate is not None:
+            return _after(self.gate, reply)
+        return reply
+
+
+def _after(gate: asyncio.Event, reply: Reply) -> Send:
+    """Reply after something has happened."""
+
+    async def send(writer: asyncio.StreamWriter) -> None:
+        await gate.wait()
+        await write_reply(writer, reply)
+
+    return send
 
 
 @asynccontextmanager

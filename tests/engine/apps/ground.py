@@ -16,8 +16,6 @@ CALENDAR = "mcp__codex_apps__google_calendar"
 DEMO = "mcp__codex_apps__demo_app"
 ELICITATION = "mcpServer/elicitation/request"
 STATUS = "mcpServer/startupStatus/updated"
-# Of the first request for the MCP server: a busy machine takes its time to import the SDK.
-WAITS = "mcp_optional_startup_grace_ms = 30000\n"
 ASKS = {"approvalPolicy": "on-request"}
 
 
@@ -31,12 +29,19 @@ class AppsGround(Ground):
     async def thread(self, more: str = "", **params: JsonValue) -> tuple[Client, str]:
         """Start a server with this configuration, and a thread."""
         self.configure_apps(more)
-        client = await self.client()
+        self._server = await self.server()
+        client = await self.client(self._server)
         return client, await client.start(**params)
 
-    def configure_apps(self, more: str = "", model: str = "m") -> None:
+    async def joined(self) -> Client:
+        """Connect another client to the server of the last thread."""
+        return await self.client(self._server)
+
+    def configure_apps(self, more: str = "", model: str = "m", waits: int = 30_000) -> None:
         """Replace the configuration; tables come last."""
-        config = self.service.config.replace('model = "m"', f'{WAITS}model = "{model}"')
+        # A busy machine takes its time to import the SDK.
+        first = f'mcp_optional_startup_grace_ms = {waits}\nmodel = "{model}"'
+        config = self.service.config.replace('model = "m"', first)
         (self.home / "config.toml").write_text(f"{config}{more}", "utf-8")
 
     @property

@@ -10,7 +10,6 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from treadle.engine.apps.mentions import AppMentions
-from treadle.engine.apps.names import named_tools
 from treadle.engine.conversation import instructions
 from treadle.engine.conversation.compaction import compacted
 from treadle.engine.conversation.context import (
@@ -311,7 +310,7 @@ class ModelContext:
         """Describe the apps and plugins that new input mentions, with what of them works."""
         for server in servers:
             if server.apps is not None and self.mentions.has_any:
-                text = self.mentions.describe(named_tools(server.offered))
+                text = self.mentions.describe(server.app_tools)
                 if text is not None:
                     self.remember(turn, message("developer", text))
         mentioned, self._mentioned = list(self._mentioned)[:MAX_MENTIONS], {}

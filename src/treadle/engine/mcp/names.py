@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from treadle.engine.apps.names import named_tools
 from treadle.engine.apps.tools import App, is_for_models
 from treadle.protocol.base import JsonValue
 
@@ -36,13 +35,13 @@ def model_tools(servers: Iterable[McpServer]) -> list[NamedMcpTool]:
     plain: dict[tuple[str, str], tuple[McpServer, dict[str, JsonValue]]] = {}
     of_apps: list[NamedMcpTool] = []
     for server in servers:
-        offered = [tool for tool in server.offered if is_for_models(tool)]
         if server.apps is None:
+            offered = [tool for tool in server.offered if is_for_models(tool)]
             plain |= {(server.name, str(tool["name"])): (server, tool) for tool in offered}
             continue
         of_apps += [
             NamedMcpTool(each.name, server, each.tool, each.namespace, each.app)
-            for each in named_tools(offered)
+            for each in server.app_tools
         ]
     named = [NamedMcpTool(name, *plain[pair]) for name, pair in model_names(plain).items()]
     return named + of_apps

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
+from treadle.engine.apps.names import NamedTool, named_tools
+from treadle.engine.apps.tools import is_for_models
 from treadle.engine.mcp.config import (
     ApprovalMode,
     BadServer,
@@ -109,6 +111,8 @@ class McpServer:
         self.plugin = plugin
         # The account's apps, if the server has their tools; replaced when the policy changes.
         self.apps = context.apps
+        # The names of the tools of apps, and the list and the policy that they are from.
+        self._named: tuple[dict[str, Raw], HostedApps | None, list[NamedTool]] | None = None
         self.config = ServerConfig(command="")
         self.status: McpServerConnectionStatus = "notStarted"
         self.error: str | None = None
@@ -149,6 +153,14 @@ class McpServer:
         """The tools that the model may see, even while the server is down."""
         offered = [tool for tool in self.tools.values() if self._offers(tool)]
         return offered if self.plugin is None else [_with_plugin(t, self.plugin) for t in offered]
+
+    @property
+    def app_tools(self) -> Sequence[NamedTool]:
+        """The tools of apps that the model may see, named once for each list and policy."""
+        tools, apps = self.tools, self.apps
+        if self._named is None or self._named[0] is not tools or self._named[1] is not apps:
+            self._named = tools, apps, named_tools(list(filter(is_for_models, self.offered)))
+        return self._named[2]
 
     def approval_mode(self, tool: Raw) -> ApprovalMode:
         """When calls of a tool require approval."""

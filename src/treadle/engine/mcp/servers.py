@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from itertools import count
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from treadle.engine.turn import ActiveTurn
     from treadle.sandbox.boundary import Boundary
     from treadle.sandbox.sandbox import Sandbox
+
+APPS_RETRY_SECONDS: Final = 60.0
+"""How long after a failed start of the server of apps a turn starts it again."""
 
 INSTRUCTION_TOKENS: Final = 2_000
 STARTUP_PREFIX: Final = "MCP startup failed: "
@@ -92,6 +96,7 @@ class McpServers:
         self._is_closed = False
         # The account whose apps the thread uses; it may change at any time.
         self._account: str | None = None
+        self._apps_retry_at = inf
 
     # -- start and end
 
@@ -106,6 +111,9 @@ class McpServers:
             self._account = account
             self._apply(self._source.config(settings), announces=not self._is_current)
             self._is_current = True
+        elif asyncio.get_running_loop().time() >= self._apps_retry_at:
+            # It is the user's, not configured, so that nothing else would start it again.
+            self.retry(APPS)
 
     def reload(self) -> None:
         """Apply a changed configuration: at once, or after the active turn."""
@@ -113,14 +121,19 @@ class McpServers:
         self.refresh()
 
     def refresh(self) -> None:
-        """Use the account in force: at once, or after the active turn."""
+        """Use the login in force: at once, or after the active turn."""
         if self._thread is None or self._thread.turn is None:
             self.start()
+            self.retry(APPS)
 
     def retry(self, name: str) -> None:
         """Restart a server that failed."""
         server = self._servers.get(name)
-        if server is not None and server.status in ("failed", "authenticationRequired"):
+        if (
+            server is not None
+            and not self._is_closed
+            and server.status in ("failed", "authenticationRequired")
+        ):
             self._source.startup_record.reset(server.table)
             self._start(server)
 
@@ -271,7 +284,10 @@ class McpServers:
                 self._start(server)
 
     def _start(self, server: McpServer) -> None:
-        deadline = asyncio.get_running_loop().time() + self._grace_seconds
+        now = asyncio.get_running_loop().time()
+        deadline = now + self._grace_seconds
+        if server.apps is not None:
+            self._apps_retry_at = now + APPS_RETRY_SECONDS
         self._deadlines[server.name] = deadline
         self._source.startup_record.add_start(server.table, deadline)
         server.start()
