@@ -270,6 +270,12 @@ class Configuration:
         defaults = default_policies(trust)
         requirements = self.requirements()
         replaced = keep_to(requirements, merged.table, defaults)
+        demanded = self._files.read(self._files.requirements).get("apps")
+        if demanded is not None:
+            # Imported on use: most machines have none.
+            from treadle.config.managed.apps import pin_apps
+
+            replaced += pin_apps(demanded, merged.table)
         settings = check_merged(merged)
         providers = read_providers(settings, self.environ)
         provider = choose_provider(settings, providers, self.credentials)

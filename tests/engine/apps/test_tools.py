@@ -293,3 +293,36 @@ def test_names_are_unique_and_short_and_do_not_depend_on_other_tools() -> None:
     assert [space for space, _ in pairs[2:4]] == [DEMO, DEMO]
     assert {name[:6] for _, name in pairs[2:4]} == {"do_it_"}
     assert named_tools(tools[4:]) == named[4:]
+
+
+async def test_an_administrator_disables_apps_and_decides_about_approvals(
+    ground: AppsGround,
+) -> None:
+    """Upstream: `[apps]` of `requirements.toml` comes before the user's choice."""
+    create = "apps.calendar.tools.google_calendar_create_event"
+    (ground.home.parent / "system").mkdir()
+    (ground.home.parent / "system" / "requirements.toml").write_text(
+        f'[apps.demo]\nenabled = false\n[{create}]\napproval_mode = "prompt"\n', "utf-8"
+    )
+    ground.apps.replies.extend([calls_app(CALENDAR, "_create_event"), says("ok")])
+    client, thread = await ground.thread(
+        f'[apps.demo]\nenabled = true\n[{create}]\napproval_mode = "approve"\n',
+        approvalPolicy="never",
+    )
+    messages = await client.run(thread)
+    installed = await client.request("app/installed", {})
+
+    assert list(spaces_of(ground.requests[0])) == [CALENDAR]
+    assert [item["status"] for item in items_of(messages)] == ["failed"]
+    assert [app["enabled"] for app in installed["apps"]] == [True, False]
+
+
+async def test_an_invalid_requirement_about_apps_starts_no_thread(ground: AppsGround) -> None:
+    """Ours: what cannot be enforced is refused."""
+    (ground.home.parent / "system").mkdir()
+    path = ground.home.parent / "system" / "requirements.toml"
+    path.write_text('[apps.demo]\nenabled = "no"\n', "utf-8")
+    ground.configure_apps()
+    refused = await (await ground.client()).refusal("thread/start", {})
+
+    assert "apps: Expected `bool | null`, got `str`" in refused.message

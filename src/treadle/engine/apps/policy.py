@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
@@ -39,7 +39,14 @@ _OFF: Final = _Choices(enabled=False)
 class AppsPolicy:
     """Decides by the tables of apps; a table that cannot be read disables what it is about."""
 
-    def __init__(self, tables: Mapping[str, JsonValue] | None = None) -> None:
+    def __init__(
+        self,
+        tables: Mapping[str, JsonValue] | None = None,
+        *,
+        reviewers: Collection[ApprovalsReviewer] | None = None,
+    ) -> None:
+        """Take the tables, and the reviewers that an administrator allows, if not all."""
+        self._reviewers = reviewers
         self._choices = {name: _read(table) for name, table in (tables or {}).items()}
         self._defaults = self._choices.get(DEFAULTS, _Choices())
 
@@ -79,7 +86,8 @@ class AppsPolicy:
     def reviewer(self, tool: RawTool) -> ApprovalsReviewer | None:
         """Who decides about calls of a tool, if its app's table says so."""
         app = app_of(tool)
-        return self._of(app.id).approvals_reviewer if app is not None else None
+        chosen = self._of(app.id).approvals_reviewer if app is not None else None
+        return chosen if self._reviewers is None or chosen in self._reviewers else None
 
     def _of(self, app_id: str) -> _Choices:
         # The defaults are not an app, even if one had this id.

@@ -53,6 +53,7 @@ class AccountApps:
         if not is_confidential(url):
             logger.warning("no tools of apps: chatgpt_base_url is neither https nor on loopback")
             return None
+        required = effective.requirements
         product = effective.apps_mcp_product_sku or "codex"
         table = {
             "url": url,
@@ -65,7 +66,10 @@ class AccountApps:
             table=table,
             account=account,
             login=partial(self._login, account),
-            policy=AppsPolicy(effective.apps),
+            policy=AppsPolicy(
+                effective.apps,
+                reviewers=required.allowed_approvals_reviewers if required is not None else None,
+            ),
             has_instructions=effective.include_apps_instructions,
         )
 
