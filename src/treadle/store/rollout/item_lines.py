@@ -111,8 +111,21 @@ def _command_end(item: CommandExecutionThreadItem) -> Json:
 def _mcp_end(item: McpToolCallThreadItem) -> Json:
     failure = item.error.message if item.error else None
     outcome = {"Err": failure} if failure is not None else {"Ok": msgspec.to_builtins(item.result)}
+    app = item.app_context
+    about: Json = (
+        {}
+        if app is None
+        else {
+            "connector_id": app.connector_id,
+            "link_id": app.link_id,
+            "app_name": app.app_name,
+            "action_name": app.action_name,
+            "mcp_app_resource_uri": app.resource_uri,
+        }
+    )
     return {
         "type": "mcp_tool_call_end",
+        **about,
         "call_id": item.id,
         "invocation": {"server": item.server, "tool": item.tool, "arguments": item.arguments},
         "duration": _duration(item.duration_ms),

@@ -152,6 +152,21 @@ def _tool_call(fields: Json) -> Json:
     return {**fields, "status": status, "durationMs": _milliseconds(fields.get("duration"))}
 
 
+def _mcp_call(fields: Json) -> Json:
+    return {**_tool_call(fields), "appContext": _app(fields)}
+
+
+def _app(fields: Mapping[str, JsonValue]) -> Json | None:
+    """Return the app of a call, whose parts are fields of the call in a rollout of Codex."""
+    if fields.get("connectorId") is None:
+        return None
+    names = ("connectorId", "linkId", "appName", "actionName")
+    return {
+        **{name: fields.get(name) for name in names},
+        "resourceUri": fields.get("mcpAppResourceUri"),
+    }
+
+
 def _image_view(fields: Json) -> Json:
     return {**fields, "path": _path(fields.get("path"))}
 
@@ -163,7 +178,7 @@ _READERS: Final[dict[str, Callable[[Json], Json]]] = {
     "CommandExecution": _command,
     "FileChange": _file_change,
     "WebSearch": _web_search,
-    "McpToolCall": _tool_call,
+    "McpToolCall": _mcp_call,
     "DynamicToolCall": _tool_call,
     "ImageView": _image_view,
 }
@@ -206,11 +221,17 @@ def _legacy_patch(event: Event, _new_id: NewId) -> Json:
     )
 
 
+_MCP: Final = ("mcpAppResourceUri", "pluginId", "readOnlyHint")
+
+
 def _legacy_mcp(event: Event, _new_id: NewId) -> Json:
     call, outcome = event.get("invocation") or {}, event.get("result") or {}
     error = outcome.get("Err")
+    fields = {camel(key): value for key, value in event.items()}
     return {
         "type": "mcpToolCall",
+        "appContext": _app(fields),
+        **{name: fields[name] for name in _MCP if name in fields},
         "id": event.get("call_id"),
         "server": call.get("server"),
         "tool": call.get("tool"),
