@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from treadle.engine.accounting.goals import Goals
+from treadle.engine.apps.tools import SERVER as APPS
 from treadle.engine.conversation import instructions
 from treadle.engine.conversation.context import environments, turn_context
 from treadle.engine.conversation.input import NO_FILES, InputFiles, message
@@ -347,7 +348,9 @@ class LoadedThread:
     def restore_grants(self, turn: ActiveTurn, grants: Sequence[Granted]) -> None:
         """Restore the grants of a turn that an earlier server started."""
         self.approvals.grants.restore(turn, grants)
-        self.mcp.approved |= {grant.tool for grant in grants if grant.tool is not None}
+        # A grant does not name the account that the tools of apps belonged to.
+        tools = {grant.tool for grant in grants if grant.tool is not None}
+        self.mcp.approved |= {tool for tool in tools if tool[0] != APPS}
 
     def continue_turn(self, turn: ActiveTurn, calls: Sequence[ToolCall]) -> None:
         """Continue a turn of an earlier server by repeating the calls that wait for answers."""

@@ -37,6 +37,10 @@ class AppsGround(Ground):
         """Connect another client to the server of the last thread."""
         return await self.client(self._server)
 
+    async def end(self) -> None:
+        """End the server of the last thread."""
+        await self._server.close()
+
     def configure_apps(self, more: str = "", model: str = "m", waits: int = 30_000) -> None:
         """Replace the configuration; tables come last."""
         # A busy machine takes its time to import the SDK.
