@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.items import untimed
 from tests.harness.scripted import client_of, playing
 from tests.harness.team import (
     TASK,
@@ -89,7 +90,7 @@ async def test_the_items_of_the_parent_show_what_it_does_with_its_child(
     plain = {**item, "receiverThreadIds": [child_id], "prompt": None, "reasoningEffort": None}
 
     finished = deeds(messages)
-    assert finished[0] == plain | {
+    assert untimed(finished[0]) == plain | {
         "id": "spawn",
         "tool": "spawnAgent",
         "model": "gpt-5.4",
