@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.commands import LOGIN_SHELL, bench, commands, streamed, wait_until_gone
+from tests.harness.items import untimed
 from tests.harness.model_server import says
 from tests.harness.threads import EPILOGUE, outline
 from treadle.protocol.base import JsonValue
@@ -55,8 +56,8 @@ async def test_a_user_command_is_a_separate_turn(home: Path) -> None:
             "exitCode": None,
             "durationMs": None,
         }
-        assert started == expected
-        assert ended == {
+        assert untimed(started) == expected
+        assert untimed(ended) == {
             **expected,
             "status": "failed",
             "aggregatedOutput": "two\n",
@@ -211,3 +212,21 @@ async def test_a_background_process_ends_with_its_thread_however_many_commands_f
 
         await b.client.request("thread/delete", {"threadId": b.thread_id})
         await asyncio.to_thread(wait_until_gone, pid)
+
+
+@pytest.mark.parametrize("decision", ["forbidden", "prompt"])
+async def test_rules_do_not_apply_to_commands_of_the_user(home: Path, decision: str) -> None:
+    """Upstream 0.169.0: neither the user's rules nor an administrator's; a person sends them."""
+    (home / "rules").mkdir()
+    rule = f'prefix_rule(pattern=["touch", "made"], decision="{decision}")\n'
+    (home / "rules" / "default.rules").write_text(rule)
+    pattern = '[{ token = "touch" }, { token = "other" }]'
+    required = f'[[rules.prefix_rules]]\npattern = {pattern}\ndecision = "{decision}"\n'
+    async with bench(home, **READ_ONLY) as b:
+        b.stage.require(required)
+        for name in ("made", "other"):
+            params = {"threadId": b.thread_id, "command": f"touch {name}"}
+            await b.client.request("thread/shellCommand", params)
+            (ended,) = commands(await b.client.until("turn/completed"))
+            assert (ended["status"], ended["exitCode"]) == ("completed", 0)
+            assert (b.stage.workspace / name).exists()
