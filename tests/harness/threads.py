@@ -161,8 +161,9 @@ PROLOGUE = [
 ANSWER = ["item/started agentMessage", "item/completed agentMessage", "thread/tokenUsage/updated"]
 EPILOGUE = ["thread/status/changed idle", "turn/completed completed"]
 FAILURE = ["thread/status/changed systemError", "error willRetry=False", "turn/completed failed"]
-# Broadcast to every client, and so without a fixed place among the events of a thread.
-ASIDES = frozenset({"account/rateLimits/updated", "warning"})
+# Broadcast to every client, and so without a fixed place among the events of a thread; or a part
+# of the end of each turn with a message, which `test_read_states.py` tests.
+ASIDES = frozenset({"account/rateLimits/updated", "thread/readState/changed", "warning"})
 
 
 def outline(messages: Sequence[JsonValue]) -> list[str]:

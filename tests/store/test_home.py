@@ -17,7 +17,7 @@ from treadle.protocol.status import NotLoadedThreadStatus
 from treadle.protocol.turn import Turn
 from treadle.store.continuation import entries_of
 from treadle.store.journal import Journal, ThreadNotFound
-from treadle.store.records import Compacted, Named
+from treadle.store.records import Compacted, MetadataChanged, Named
 from treadle.store.store import Store
 from treadle.store.stored_thread import ThreadQuery, thread_snapshot
 
@@ -120,9 +120,11 @@ def test_a_name_from_another_program_is_seen(store: Store, clock: Clock) -> None
 
 def test_git_facts_of_open_and_closed_threads_can_change(store: Store, clock: Clock) -> None:
     journal, _ = thread(store, clock)
-    assert store.update_git_info(journal.thread_id, GitInfo(branch="a")).git_info == GitInfo("a")
+    assert store.update(
+        journal.thread_id, lambda _: MetadataChanged(GitInfo(branch="a"))
+    ).git_info == GitInfo("a")
     journal.close()
-    assert store.update_git_info(journal.thread_id, None).git_info is None
+    assert store.update(journal.thread_id, lambda _: MetadataChanged(None)).git_info is None
     assert store.read(journal.thread_id).meta.git_info is None
 
 
@@ -140,7 +142,7 @@ def test_the_index_is_private_and_rebuilt_when_missing_or_broken(
     for journal in journals:
         journal.close()
     store.set_name(journals[0].thread_id, "named")
-    store.update_git_info(journals[1].thread_id, GitInfo(branch="b"))
+    store.update(journals[1].thread_id, lambda _: MetadataChanged(GitInfo(branch="b")))
     store.archive(journals[2].thread_id)
     listed = store.list(ThreadQuery())
     index = store.home / "treadle.sqlite"

@@ -15,6 +15,7 @@ import pytest
 
 from tests.store.builders import Clock, Writer, meta
 from treadle.store.journal import ThreadLocked, ThreadNotFound
+from treadle.store.records import MetadataChanged
 from treadle.store.store import Store
 
 HOLDER = """
@@ -68,8 +69,12 @@ def test_reading_and_naming_need_no_lease(store: Store, thread_id: str) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [Store.archive, Store.delete, lambda store, id_: store.update_git_info(id_, None)],
-    ids=["archive", "delete", "update_git_info"],
+    [
+        Store.archive,
+        Store.delete,
+        lambda store, id_: store.update(id_, lambda _: MetadataChanged(None)),
+    ],
+    ids=["archive", "delete", "update"],
 )
 def test_changes_to_the_file_need_the_lease(
     store: Store, thread_id: str, change: Callable[[Store, str], object]

@@ -10,6 +10,7 @@ from treadle.engine.conversation import instructions
 from treadle.engine.conversation.history import open_calls
 from treadle.engine.conversation.input import message
 from treadle.engine.conversation.items import ItemStream
+from treadle.engine.read_states import mark_unread
 from treadle.engine.step_logs import log_end
 from treadle.engine.tools.registry import output_item, read_call
 from treadle.protocol import notifications as n
@@ -41,10 +42,11 @@ def end_turn(
     turn.run_actions("at_end")
     if turn.failure is not None:
         step, error = "fail", turn.failure
+    if step != "complete":
+        _attempt(turn, lambda: _settle_calls(thread, turn, step))
+    _attempt(turn, lambda: mark_unread(thread.state, turn))
     if step == "complete":
         _attempt(turn, lambda: thread.state.set_status(IdleThreadStatus()))
-    else:
-        _attempt(turn, lambda: _settle_calls(thread, turn, step))
     if turn.failure is not None:
         step, error = "fail", turn.failure
     _attempt(turn, lambda: _publish_cause(thread, turn, error))

@@ -16,6 +16,7 @@ from treadle.protocol.model import Personality, ReasoningEffort, ReasoningSummar
 from treadle.protocol.permission import AdditionalPermissionProfile, PermissionGrantScope
 from treadle.protocol.policy import ApprovalsReviewer, AskForApproval, SandboxPolicy
 from treadle.protocol.queue import QueuedSubmission
+from treadle.protocol.read_state import ThreadReadState
 from treadle.protocol.tool import DynamicToolSpec
 from treadle.protocol.usage import TokenUsageBreakdown
 
@@ -109,6 +110,12 @@ class MetadataChanged(Record, tag="metadata", frozen=True):
     """The stored git information of the thread was replaced."""
 
     git_info: GitInfo | None
+
+
+class ReadStateChanged(Record, tag="readState", frozen=True):
+    """The thread was marked as read or unread, or an unread turn ended in it."""
+
+    read_state: ThreadReadState
 
 
 class GoalChanged(Record, tag="goal", frozen=True):
@@ -243,6 +250,7 @@ AnyRecord: TypeAlias = (
     | RolledBack
     | Named
     | MetadataChanged
+    | ReadStateChanged
     | GoalChanged
     | SubmissionQueued
     | QueueOrder

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from treadle.protocol.base import GitInfo
 from treadle.store.index.names import append_name
 from treadle.store.journal import Journal, StorageFailed, ThreadExists, ThreadNotFound
 from treadle.store.lease import Lease
 from treadle.store.memory import MemoryJournal
 from treadle.store.organization.placement import NOWHERE, Placement
-from treadle.store.records import MetadataChanged
+from treadle.store.records import AnyRecord
 from treadle.store.rollout.format import decode_line, from_meta, session_meta
 from treadle.store.rollout.journal import (
     ARCHIVED,
@@ -138,6 +137,7 @@ class Store:
             meta,
             creator_user_id=creator.user_id,
             creator_account_id=creator.account_id,
+            read_state=None,
             session_id=meta.session_id or meta.id,
             # The reference does not read a file without these two lines.
             originator=meta.originator or "treadle",
@@ -430,8 +430,8 @@ class Store:
         self._catalog.settle()
         return meta
 
-    def update_git_info(self, thread_id: str, git_info: GitInfo | None) -> ThreadMeta:
-        """Replace the git information stored with a thread.
+    def update(self, thread_id: str, record: Callable[[ThreadMeta], AnyRecord]) -> ThreadMeta:
+        """Append a record made from the current metadata; return the metadata after it.
 
         Raises:
             ThreadNotFound: there is no such thread.
@@ -439,11 +439,13 @@ class Store:
         """
         journal = self._catalog.held_journal(thread_id)
         if journal is not None:
-            journal.append([MetadataChanged(git_info)])
+            journal.append([record(self.read(thread_id, turns=False).meta)])
         else:
-            opened, _ = self.open(thread_id)
-            opened.append([MetadataChanged(git_info)])
-            opened.close()
+            opened, stored = self.open(thread_id)
+            try:
+                opened.append([record(stored.meta)])
+            finally:
+                opened.close()
         return self.read(thread_id, turns=False).meta
 
     def reindex(self) -> None:

@@ -12,6 +12,7 @@ from treadle.protocol.goal import ThreadGoal
 from treadle.protocol.item import ItemStartedNotification
 from treadle.protocol.model import ReasoningEffort
 from treadle.protocol.queue import QueuedSubmission
+from treadle.protocol.read_state import ThreadReadState
 from treadle.protocol.source import SessionSource, ThreadSourceKind
 from treadle.protocol.status import ThreadStatus
 from treadle.protocol.thread import Thread, ThreadHistoryMode
@@ -74,6 +75,8 @@ class ThreadMeta(Struct, frozen=True, kw_only=True):
     history_mode: ThreadHistoryMode = "legacy"
     creator_user_id: str | None = None
     creator_account_id: str | None = None
+    # Null until a turn ends or a client marks the thread.
+    read_state: ThreadReadState | None = None
     # What a resumed thread needs to continue with its original options.
     base_instructions: str | None = None
     developer_instructions: str | None = None

@@ -34,11 +34,6 @@ PARAMS: dict[str, JsonValue] = {
     "remoteControl/client/list": {"environmentId": "x"},
     "remoteControl/client/revoke": {"environmentId": "x", "clientId": "c"},
     "thread/prediction/request": {"threadId": MISSING, "sourceTurnId": "t"},
-    "thread/readState/update": {
-        "threadId": MISSING,
-        "expectedRevision": "r",
-        "operation": {"type": "read"},
-    },
 }
 UNVERIFIED = "User verification is not available in this build or account."
 

@@ -11,7 +11,7 @@ from tests.harness.descriptors import no_descriptors
 from tests.store.builders import Clock, Writer, meta
 from treadle.protocol.base import GitInfo
 from treadle.store.journal import StorageFailed
-from treadle.store.records import Named
+from treadle.store.records import MetadataChanged, Named
 from treadle.store.store import Store
 from treadle.store.stored_thread import ThreadQuery
 
@@ -66,7 +66,7 @@ def test_shortage_of_descriptors_loses_nothing(store: Store, clock: Clock) -> No
     reopened, stored = store.open(journal.thread_id)
     reopened.close()
     assert (len(stored.turns), stored.meta.name) == (1, None)
-    updated = store.update_git_info(journal.thread_id, GitInfo(branch="main"))
+    updated = store.update(journal.thread_id, lambda _: MetadataChanged(GitInfo(branch="main")))
     assert updated.git_info == GitInfo(branch="main")
 
 

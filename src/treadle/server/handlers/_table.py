@@ -129,6 +129,7 @@ RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
         "thread/queue/start",
         "thread/queue/update",
     ),
+    "read_state": ("thread/readState/update",),
     "realtime": (
         "thread/realtime/appendAudio",
         "thread/realtime/appendSpeech",
@@ -157,7 +158,6 @@ RESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
         "remoteControl/status/read",
         "rollout/compress",
         "thread/prediction/request",
-        "thread/readState/update",
     ),
     "review": ("review/start", "thread/approveGuardianDeniedAction", "thread/guardianReview"),
     "rollback": ("thread/revert", "thread/rollback"),

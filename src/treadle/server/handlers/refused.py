@@ -37,7 +37,6 @@ REASONS: Final = {
     "remoteControl/pairing/status": "there is no remote control",
     "remoteControl/status/read": "there is no remote control",
     "rollout/compress": "stored threads are never compressed",
-    "thread/readState/update": "it does not store what a user has read",
     "thread/prediction/request": "this server makes no predictions, nor does release 0.169.0",
 }
 

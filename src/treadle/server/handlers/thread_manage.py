@@ -10,6 +10,7 @@ from msgspec import UNSET
 from treadle.connection.context import Context
 from treadle.connection.router import Router
 from treadle.engine.errors import InvalidInput
+from treadle.engine.read_states import read_state_of
 from treadle.engine.terminals.output_file import remove_outputs
 from treadle.engine.threads import Threads
 from treadle.jsonrpc.errors import InvalidRequest
@@ -83,16 +84,17 @@ async def thread_read(ctx: Context[ClientSession], params: ThreadReadParams) -> 
     await threads.store.refresh_placements()
     loaded = threads.find(params.thread_id)
     if loaded is not None and not params.include_turns:
-        return ThreadReadResponse(threads.placed(loaded.snapshot([])))
+        read_state = read_state_of(loaded.meta)
+        return ThreadReadResponse(threads.placed(loaded.snapshot([])), read_state)
     try:
         if not params.include_turns:
-            return ThreadReadResponse(
-                threads.snapshot(await threads.stored.read_meta(params.thread_id))
-            )
+            meta = await threads.stored.read_meta(params.thread_id)
+            return ThreadReadResponse(threads.snapshot(meta), read_state_of(meta))
         stored = await threads.stored.read_current(params.thread_id)
     except ThreadNotFound as error:
         raise unknown_thread("thread not loaded", params.thread_id) from error
-    return ThreadReadResponse(threads.snapshot(stored.meta, stored.turns))
+    meta = stored.meta if loaded is None else loaded.meta
+    return ThreadReadResponse(threads.snapshot(stored.meta, stored.turns), read_state_of(meta))
 
 
 @router.request(THREAD_LIST)
@@ -136,6 +138,7 @@ async def thread_list(ctx: Context[ClientSession], params: ThreadListParams) -> 
         data=[threads.snapshot(meta) for meta in page.data],
         backwards_cursor=page.backwards_cursor,
         next_cursor=page.next_cursor,
+        read_states={meta.id: state for meta in page.data if (state := read_state_of(meta))},
     )
 
 
@@ -216,7 +219,8 @@ async def thread_metadata_update(
         return ThreadMetadataUpdateResponse(threads.snapshot(meta))
     git_info = _apply_patch(meta.git_info, params.git_info)
     if loaded is None:
-        update = partial(threads.store.update_git_info, params.thread_id, git_info)
+        change = MetadataChanged(git_info)
+        update = partial(threads.store.update, params.thread_id, lambda _meta: change)
         async with threads.opening(params.thread_id):
             await threads.store.run(update)
     elif not meta.ephemeral:

@@ -15,6 +15,7 @@ from treadle.store.records import (
     InputQueued,
     MetadataChanged,
     Named,
+    ReadStateChanged,
     SettingsChanged,
     TurnContext,
 )
@@ -42,6 +43,8 @@ def followed(row: Row, entry: Entry) -> Row:
             return changed_row(row, name=name)
         case MetadataChanged(git_info=git_info):
             return changed_row(row, git_info=git_info)
+        case ReadStateChanged(read_state=read_state):
+            return changed_row(row, read_state=read_state)
         case _:
             return row
 

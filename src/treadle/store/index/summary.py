@@ -11,7 +11,14 @@ from treadle.protocol.base import JsonValue
 from treadle.protocol.item import ItemCompletedNotification, ThreadItem, UserMessageThreadItem
 from treadle.store.index.index import Row
 from treadle.store.journal import ThreadCorrupt
-from treadle.store.records import InputQueued, MetadataChanged, Named, SettingsChanged, TurnContext
+from treadle.store.records import (
+    InputQueued,
+    MetadataChanged,
+    Named,
+    ReadStateChanged,
+    SettingsChanged,
+    TurnContext,
+)
 from treadle.store.rollout.foreign.items import read_item, read_legacy
 from treadle.store.rollout.foreign.settings import read_turn_context
 from treadle.store.rollout.format import (
@@ -39,6 +46,7 @@ _SETTINGS: Final = b'"record":"settingsGiven"'
 _STARTED: Final = b'"task_started"'
 _GIT: Final = b'"record":"metadata"'
 _NAMED: Final = b'"record":"named"'
+_READ_STATE: Final = b'"record":"readState"'
 
 _payloads: Final = msgspec.json.Decoder(dict[str, JsonValue])
 _item_completed: Final = msgspec.json.Decoder(ItemCompletedNotification)
@@ -48,6 +56,8 @@ FindBase = Callable[[SessionMeta], Row | None]
 # In a larger file, only this much of its start and its end is searched.
 MAX_HEAD_BYTES: Final = 64 * 1024 * 1024
 MAX_TAIL_BYTES: Final = 256 * 1024 * 1024
+# A user may mark a thread as read many times, one line each.
+MAX_MARKS: Final = 1000
 
 
 def summarize(file: RolloutFile, *, archived: bool, find_base: FindBase) -> Row:
@@ -85,7 +95,10 @@ class _Summary:
         recency = None if started is None else parse_time(started.timestamp)
         git = self._last(_GIT, lambda line: isinstance(line.treadle, MetadataChanged))
         named = self._last(_NAMED, lambda line: isinstance(line.treadle, Named))
+        marked = self._last(_READ_STATE, lambda line: isinstance(line.treadle, ReadStateChanged))
         meta = self._meta
+        if marked is not None and isinstance(marked.treadle, ReadStateChanged):
+            meta = msgspec.structs.replace(meta, read_state=marked.treadle.read_state)
         if git is not None and isinstance(git.treadle, MetadataChanged):
             meta = msgspec.structs.replace(meta, git_info=git.treadle.git_info)
         if named is not None and isinstance(named.treadle, Named):
@@ -135,7 +148,12 @@ class _Summary:
 
     def _last_time(self, default: int) -> int:
         end = self._file.rfind(b"\n", max(0, self._size - MAX_TAIL_BYTES), self._size)
-        line = None if end <= 0 else self._line_at(end - 1)[0]
+        line: RolloutLine | None = None
+        for _ in range(MAX_MARKS):
+            line, start = self._line_at(end - 1) if end > 0 else (None, 0)
+            if line is None or not isinstance(line.treadle, ReadStateChanged):
+                break
+            end = start - 1  # reading does not change the thread
         return (parse_time(line.timestamp) if line is not None else None) or default
 
     def _last(self, word: bytes, is_it: Callable[[RolloutLine], bool]) -> RolloutLine | None:

@@ -38,6 +38,7 @@ from treadle.store.records import (
     MetadataChanged,
     Named,
     QueueOrder,
+    ReadStateChanged,
     RequestAnswered,
     RequestOpened,
     RolledBack,
@@ -104,10 +105,11 @@ class Replay:
         for line in lines:
             if self._is_over:
                 return
-            self._time = line.timestamp or self._time
             if line.ordinal is not None:
                 self.last_ordinal = line.ordinal
             mark = line.treadle
+            if not isinstance(mark, ReadStateChanged):  # reading does not change the thread
+                self._time = line.timestamp or self._time
             try:
                 if mark is UNSET:
                     self._foreign.read(line)
@@ -218,6 +220,8 @@ class Replay:
                 stored.meta = msgspec.structs.replace(stored.meta, name=mark.name)
             case MetadataChanged():
                 stored.meta = msgspec.structs.replace(stored.meta, git_info=mark.git_info)
+            case ReadStateChanged():
+                stored.meta = msgspec.structs.replace(stored.meta, read_state=mark.read_state)
             case GoalChanged():
                 stored.goal = mark.goal
             case SubmissionQueued():
