@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import date, timedelta
+
 import pytest
 
 from tests.accounts.ground import Ground
 from tests.harness.account_service import USAGE, Send, document, hangs, is_endless, raw
 from tests.harness.model_server import Reply, says
+from treadle.accounts import usage
 from treadle.protocol.base import JsonValue
 from treadle.server.handlers import account_usage
 
@@ -153,6 +156,19 @@ async def test_token_totals_come_from_the_backend(ground: Ground) -> None:
         "dailyUsageBuckets": [{"startDate": "2026-05-29", "tokens": 10}],
         "threadUsage": None,
     }
+
+
+@pytest.mark.parametrize("order", [1, -1])
+async def test_the_newest_days_of_a_long_history_are_passed_on(ground: Ground, order: int) -> None:
+    days = [str(date(2024, 1, 1) + timedelta(days=number)) for number in range(500)]
+    buckets = [{"start_date": day, "tokens": 1} for day in days[::order]]
+    stats = document({"stats": {"daily_usage_buckets": buckets}})
+    ground.service.answer(f"{WHAM}/profiles/me", stats)
+    ground.store(ground.service.auth_json())
+
+    found = (await (await ground.client()).request(TOTALS, {}))["dailyUsageBuckets"]
+
+    assert [day["startDate"] for day in found] == days[-usage.MAX_DAYS :][::order]
 
 
 THREAD = "01a1f634-c522-7690-87f4-11a1dee048c0"

@@ -1,4 +1,4 @@
-"""The usage of an account as the backend reports it, and as the protocol shows it."""
+"""Converts an account's limits, token usage and messages for the protocol; redeems credits."""
 
 from __future__ import annotations
 
@@ -31,10 +31,12 @@ from treadle.protocol.account_usage import (
 )
 from treadle.protocol.base import Int32, Int64, JsonValue
 
-MAX_MESSAGES: Final = 100
-"""Maximum number of messages, limits, days and credits that are passed on."""
+MAX_ENTRIES: Final = 100
+"""Maximum number of messages, limits and credits that are passed on."""
+MAX_DAYS: Final = 366
+"""Maximum number of days with their tokens that are passed on: the newest ones, a year of them."""
 
-_CODEX: Final = "codex"
+_MAIN_LIMIT_ID: Final = "codex"
 _NOT_FOUND: Final = 404
 
 
@@ -62,7 +64,7 @@ class _OtherLimit(Struct):
     normal_model_slug: str | None = None
 
 
-class _Reached(Struct):
+class _ReachedType(Struct):
     type: str
 
 
@@ -83,12 +85,12 @@ class _ResetCredits(Struct):
     available_count: Int64 = 0
 
 
-class _Status(Struct):
+class _UsageDocument(Struct):
     plan_type: str
     rate_limit: _Limit | None = None
     credits: _Credits | None = None
     additional_rate_limits: list[_OtherLimit] | None = None
-    rate_limit_reached_type: _Reached | None = None
+    rate_limit_reached_type: _ReachedType | None = None
     rate_limit_reset_credits: _ResetCredits | None = None
     spend_control: _SpendControl | None = None
     account_id: str | None = None
@@ -152,7 +154,7 @@ async def read_rate_limits(
         BackendError: they cannot be read.
         CredentialsRejected: the login was rejected and cannot be renewed.
     """
-    status = await backend.get("usage", _Status)
+    status = await backend.get("usage", _UsageDocument)
     credits_ = await _reset_credits(backend) if with_credits else None
     if credits_ is None and status.rate_limit_reset_credits is not None:
         count = status.rate_limit_reset_credits.available_count
@@ -160,9 +162,9 @@ async def read_rate_limits(
     plan = plan_of(status.plan_type)
     main = _main_limit(status, plan)
     others = [_other_limit(each, plan) for each in (status.additional_rate_limits or ())]
-    limits = {str(each.limit_id): each for each in (main, *others[:MAX_MESSAGES])}
+    limits = {str(each.limit_id): each for each in (main, *others[:MAX_ENTRIES])}
     return GetAccountRateLimitsResponse(
-        rate_limits=limits[_CODEX],
+        rate_limits=limits[_MAIN_LIMIT_ID],
         rate_limits_by_limit_id=limits,
         rate_limit_reset_credits=credits_,
         account_id=status.account_id,
@@ -173,8 +175,8 @@ async def _reset_credits(backend: AccountService) -> RateLimitResetCreditsSummar
     try:
         details = await backend.get("rate-limit-reset-credits", _ResetCreditDetails)
     except BackendError:
-        return None  # as upstream: the limits matter more
-    shown = [_reset_credit(each) for each in details.credits[:MAX_MESSAGES]]
+        return None  # as upstream: the limits are reported even without them
+    shown = [_reset_credit(each) for each in details.credits[:MAX_ENTRIES]]
     return RateLimitResetCreditsSummary(available_count=details.available_count, credits=shown)
 
 
@@ -193,14 +195,14 @@ def _reset_credit(credit: _ResetCredit) -> RateLimitResetCredit:
     )
 
 
-def _main_limit(status: _Status, plan: PlanType) -> RateLimitSnapshot:
+def _main_limit(status: _UsageDocument, plan: PlanType) -> RateLimitSnapshot:
     control = status.spend_control or _SpendControl()
     reached: tuple[RateLimitReachedType, ...] = get_args(RateLimitReachedType)
     kind = status.rate_limit_reached_type and status.rate_limit_reached_type.type
     limit = status.rate_limit or _Limit()
     credits_ = status.credits
     return RateLimitSnapshot(
-        limit_id=_CODEX,
+        limit_id=_MAIN_LIMIT_ID,
         primary=_window(limit.primary_window),
         secondary=_window(limit.secondary_window),
         credits=None
@@ -271,8 +273,16 @@ async def read_token_usage(backend: AccountService) -> GetAccountTokenUsageRespo
         ),
         daily_usage_buckets=None
         if days is None
-        else [AccountTokenUsageDailyBucket(day.start_date, day.tokens) for day in days],
+        else [AccountTokenUsageDailyBucket(day.start_date, day.tokens) for day in _newest(days)],
     )
+
+
+def _newest(days: list[_Day]) -> list[_Day]:
+    """Return the newest days, in the order of the backend."""
+    if len(days) <= MAX_DAYS:
+        return days
+    oldest = sorted(day.start_date for day in days)[-MAX_DAYS]
+    return [day for day in days if day.start_date >= oldest][:MAX_DAYS]
 
 
 async def read_messages(backend: AccountService) -> GetWorkspaceMessagesResponse:
@@ -288,7 +298,7 @@ async def read_messages(backend: AccountService) -> GetWorkspaceMessagesResponse
         if error.status != _NOT_FOUND:
             raise
         return GetWorkspaceMessagesResponse(feature_enabled=False, messages=[])
-    messages = [_message(each) for each in found.messages[:MAX_MESSAGES]]
+    messages = [_message(each) for each in found.messages[:MAX_ENTRIES]]
     return GetWorkspaceMessagesResponse(feature_enabled=True, messages=messages)
 
 
@@ -303,7 +313,7 @@ def _message(message: _Message) -> WorkspaceMessage:
     )
 
 
-async def redeem(backend: AccountService, key: str, credit_id: str | None) -> str:
+async def redeem_reset_credit(backend: AccountService, key: str, credit_id: str | None) -> str:
     """Spend a credit to reset the limits; return the outcome as the backend names it.
 
     Raises:

@@ -121,10 +121,10 @@ async def account_rate_limit_reset_credit_consume(
         _check_name(params.credit_id, "creditId")
     _chatgpt_login(ctx, "for rate limit reset credits")
     await import_late("treadle.accounts.usage")
-    from treadle.accounts.usage import redeem
+    from treadle.accounts.usage import redeem_reset_credit
 
     async def spend(backend: AccountService) -> str:
-        return await redeem(backend, params.idempotency_key, params.credit_id)
+        return await redeem_reset_credit(backend, params.idempotency_key, params.credit_id)
 
     outcome = await _ask(ctx, spend, "failed to consume rate limit reset")
     return account_usage.ConsumeAccountRateLimitResetCreditResponse(outcome=_OUTCOMES[outcome])
