@@ -12,22 +12,22 @@ if TYPE_CHECKING:
     from tomlkit.items import Item, Key
 
 # A tomlkit table: a document, a table or an inline table.
-_Styled: TypeAlias = "dict[str, Item]"
+_TomlTable: TypeAlias = "dict[str, Item]"
 # The entries of a table in order; comments and empty lines have no key.
 _Body: TypeAlias = "list[tuple[Key | None, Item]]"
 
 
 class Unfaithful(Exception):
-    """The rewritten text would not parse to the intended values."""
+    """The text cannot be rewritten to hold exactly the intended values."""
 
 
 def rewrite(text: str, before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> str:
     """Change a text to hold the new values, preserving as much of it as possible.
 
     Raises:
-        Unfaithful: the result would not parse to the new values.
+        Unfaithful: no text holds exactly the new values and all comments.
     """
-    if _plain(before) == _plain(after):
+    if _typed(before) == _typed(after):
         return text
     is_dos = "\r\n" in text
     plain = text.replace("\r\n", "\n")
@@ -37,7 +37,7 @@ def rewrite(text: str, before: Mapping[str, JsonValue], after: Mapping[str, Json
         rewritten = _faithful(plain, before, after)
     except Unfaithful:
         # Some table styles cannot be extended: the changed keys are then removed and written again.
-        changed = {key for key in before if _plain(before[key]) != _plain(after.get(key))}
+        changed = {key for key in before if _typed(before[key]) != _typed(after.get(key))}
         kept = {key: value for key, value in before.items() if key not in changed}
         rewritten = _faithful(_faithful(plain, before, kept), kept, after)
     if not plain.endswith("\n\n") and rewritten.endswith("\n\n"):
@@ -48,7 +48,7 @@ def rewrite(text: str, before: Mapping[str, JsonValue], after: Mapping[str, Json
 def _faithful(text: str, before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> str:
     try:
         rewritten = _rewrite(text, before, after)
-        is_faithful = _plain(tomllib.loads(rewritten)) == _plain(after)
+        is_faithful = _typed(tomllib.loads(rewritten)) == _typed(after)
     except Exception as error:  # on any failure of tomlkit the file stays as it is
         raise Unfaithful(f"{type(error).__name__}: {error}") from error
     if not is_faithful:
@@ -56,13 +56,13 @@ def _faithful(text: str, before: Mapping[str, JsonValue], after: Mapping[str, Js
     return rewritten
 
 
-def _plain(value: JsonValue) -> JsonValue:
+def _typed(value: JsonValue) -> JsonValue:
     """Return a form that is equal only to a value of the same type: 1 is not true."""
     match value:
         case dict():
-            return {key: _plain(inner) for key, inner in value.items()}
+            return {key: _typed(inner) for key, inner in value.items()}
         case list():
-            return [_plain(inner) for inner in value]
+            return [_typed(inner) for inner in value]
         case _:
             return type(value), value
 
@@ -71,61 +71,61 @@ def _rewrite(text: str, before: Mapping[str, JsonValue], after: Mapping[str, Jso
     import tomlkit
 
     document = tomlkit.parse(text)
-    _restyle(cast(_Styled, document), before, after)
+    _update_table(cast(_TomlTable, document), before, after)
     return tomlkit.dumps(document)
 
 
-def _restyle(
-    styled: _Styled, before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]
+def _update_table(
+    table: _TomlTable, before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]
 ) -> None:
-    """Apply the differences to a styled table, and change nothing else."""
+    """Apply the differences to a table of tomlkit, and change nothing else."""
     for key in [key for key in before if key not in after]:
-        _remove(styled, key)
+        _remove(table, key)
     for key, value in after.items():
         if key not in before:
-            _add(styled, key, value)
-        elif _plain(before[key]) != _plain(value):
-            _change(styled, key, before[key], value)
+            _add(table, key, value)
+        elif _typed(before[key]) != _typed(value):
+            _change(table, key, before[key], value)
 
 
-def _change(styled: _Styled, key: str, old: JsonValue, new: JsonValue) -> None:
+def _change(table: _TomlTable, key: str, old: JsonValue, new: JsonValue) -> None:
     from tomlkit.items import AoT, Table
 
-    item = styled[key]
+    item = table[key]
     if isinstance(old, dict) and isinstance(new, dict):
-        _restyle(cast(_Styled, item), old, new)
+        _update_table(cast(_TomlTable, item), old, new)
     elif isinstance(item, AoT) and _are_tables(new):
         for place, (was, inner) in enumerate(zip(old, new, strict=False)):
-            _restyle(cast(_Styled, item[place]), was, inner)
+            _update_table(cast(_TomlTable, item[place]), was, inner)
         tail = _take_tail(item)
         del item[len(new) :]
         for inner in new[len(old) :]:
-            item.append(_styled_like(styled, inner))
+            item.append(_new_item(table, inner))
         _append_tail(item, tail)
     elif isinstance(item, AoT | Table) or isinstance(new, dict):
-        _remove(styled, key)
-        _add(styled, key, new)
+        _remove(table, key)
+        _add(table, key, new)
     else:
-        styled[key] = _inline(new)
+        table[key] = _inline(new)
 
 
-def _add(styled: _Styled, key: str, value: JsonValue) -> None:
+def _add(table: _TomlTable, key: str, value: JsonValue) -> None:
     """Add a key after the last one, before any comment that belongs to the next table."""
     from tomlkit.items import AoT, Null, Table
 
-    item = _styled_like(styled, value)
-    body = _body(styled)
+    item = _new_item(table, value)
+    body = _body(table)
     if isinstance(item, AoT | Table):
-        tail = _take_tail(styled) if isinstance(styled, Table) else []
-        styled[key] = item
-        _append_tail(styled, tail)
+        tail = _take_tail(table) if isinstance(table, Table) else []
+        table[key] = item
+        _append_tail(table, tail)
         return
-    # tomlkit looks for the last entry before the first table, and counts a comment as one.
+    # tomlkit inserts after the last entry before the first table, and counts comments as entries.
     places = _comments_of_next(body)
     comments = [body[place] for place in places]
     for place in places:
         body[place] = (None, Null())
-    styled[key] = item
+    table[key] = item
     for place, comment in zip(places, comments, strict=True):
         if not isinstance(body[place + 1][1], Null):
             raise Unfaithful("a comment would be lost")
@@ -151,14 +151,14 @@ def _is_dotted(key: Key | None) -> bool:
     return key is not None and key.is_dotted()
 
 
-def _remove(styled: _Styled, key: str) -> None:
+def _remove(table: _TomlTable, key: str) -> None:
     """Remove a key, but keep a comment at its end that belongs to the next key."""
     from tomlkit.items import AoT, Comment, Table, Whitespace
 
-    body = _body(styled)
+    body = _body(table)
     places = [at for at, (name, _) in enumerate(body) if name is not None and name.key == key]
     tails = {at: _take_tail(item) for at in places if isinstance(item := body[at][1], AoT | Table)}
-    del styled[key]
+    del table[key]
     for at, tail in tails.items():
         if any(isinstance(item, Comment) for _, item in tail):
             text = "".join(item.as_string() for _, item in tail)
@@ -199,7 +199,7 @@ def _body(item: object) -> _Body:
     return container.body if isinstance(container, Container) else []
 
 
-def _styled_like(parent: _Styled, value: JsonValue) -> Item:
+def _new_item(parent: _TomlTable, value: JsonValue) -> Item:
     """Return a new value in the style of its table."""
     import tomlkit
     from tomlkit.items import InlineTable
@@ -209,14 +209,14 @@ def _styled_like(parent: _Styled, value: JsonValue) -> Item:
     if isinstance(value, list):
         tables = tomlkit.aot()
         for inner in value:
-            tables.append(_styled_like(parent, inner))
+            tables.append(_new_item(parent, inner))
         return tables
-    # A table that only holds tables needs no heading.
+    # A table that holds only tables needs no header.
     inners = value.values()
     is_super = bool(value) and all(isinstance(each, dict) or _are_tables(each) for each in inners)
     table = tomlkit.table(is_super_table=is_super)
     for key, inner in value.items():
-        table[key] = _styled_like(cast(_Styled, table), inner)
+        table[key] = _new_item(cast(_TomlTable, table), inner)
     return table
 
 
