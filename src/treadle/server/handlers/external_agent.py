@@ -46,7 +46,7 @@ from treadle.protocol.notifications import (
     EXTERNAL_AGENT_CONFIG_IMPORT_PROGRESS,
 )
 from treadle.server.migration import history
-from treadle.server.migration.importing import apply, detect, places
+from treadle.server.migration.importing import detect, import_item, places
 from treadle.server.migration.places import AgentName, Place, UnreadableSource
 from treadle.server.query_limits import check_count
 from treadle.server.session import ClientSession
@@ -198,7 +198,7 @@ def _apply(
     )
     if not found:
         return ExternalAgentConfigImportTypeResult([], item.item_type, [])
-    return apply(configuration, found[0], item)
+    return import_item(configuration, found[0], item)
 
 
 async def _record(

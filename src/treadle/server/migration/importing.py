@@ -1,4 +1,4 @@
-"""Detects what can be imported, and imports it; nothing that exists is replaced."""
+"""Detects what can be imported from Claude Code or Cursor; imports it, and replaces nothing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from treadle.support.files.unlinked import make_unlinked_folders, replace_unlink
 _SHARED: Final = 0o666
 _FAULTS: Final = (OSError, UnreadableSource, ConfigError, WriteRefused, Unfaithful)
 
-# Imports one part, and returns the name of its source and of its target.
+# Imports one part; returns the names of its source and its target.
 _Write: TypeAlias = Callable[[], tuple[str, str]]
 
 
@@ -60,7 +60,7 @@ class _Kind(NamedTuple):
     """One kind of item: how to find its parts in a place, and how to present them."""
 
     type: ExternalAgentConfigMigrationItemType
-    # The parts by name, each with what imports it.
+    # Returns the parts by name, each with the function that imports it.
     find: Callable[[Configuration, Place], Mapping[str, _Write]]
     describe: Callable[[Place], str]
     details: Callable[[Collection[str]], MigrationDetails] | None = None
@@ -74,7 +74,7 @@ def places(
     cwds: Collection[str],
     home_of_user: Path,
 ) -> list[Place]:
-    """Return the home and the roots of projects, each once and without links."""
+    """Return the user's home and the roots of the projects, each once, with links resolved."""
     home = Path(os.path.realpath(configuration.home))
     user = Path(os.path.realpath(home_of_user))
     found = [Place(agent, user, None, home, user)] if includes_home else []
@@ -105,7 +105,7 @@ def detect(
             )
 
 
-def apply(
+def import_item(
     configuration: Configuration, place: Place, item: ExternalAgentConfigMigrationItem
 ) -> ExternalAgentConfigImportTypeResult:
     """Import what an item names, or all of its kind if it names nothing."""
@@ -159,7 +159,7 @@ def _failure(
 # -- configuration
 
 
-def _find_settings(configuration: Configuration, place: Place) -> Mapping[str, _Write]:
+def _settings_parts(configuration: Configuration, place: Place) -> Mapping[str, _Write]:
     found = find_settings(place)
     current = _current(configuration, place)
     if add_missing(current, found) == current:
@@ -173,7 +173,7 @@ def _find_settings(configuration: Configuration, place: Place) -> Mapping[str, _
     return {source: write}
 
 
-def _find_servers(configuration: Configuration, place: Place) -> Mapping[str, _Write]:
+def _server_parts(configuration: Configuration, place: Place) -> Mapping[str, _Write]:
     known = _current(configuration, place).get("mcp_servers") or {}
 
     def write(name: str, entry: Mapping[str, JsonValue]) -> tuple[str, str]:
@@ -206,7 +206,7 @@ def _change(configuration: Configuration, place: Place, change: Callable[[Table]
     _write(place.config, text, _SHARED)
 
 
-def _find_hooks(_configuration: Configuration, place: Place) -> Mapping[str, _Write]:
+def _hook_parts(_configuration: Configuration, place: Place) -> Mapping[str, _Write]:
     def write(event: str, groups: JsonValue) -> tuple[str, str]:
         document = dict(read_object(place.hooks))
         document["hooks"] = {**(document.get("hooks") or {}), event: groups}
@@ -220,7 +220,7 @@ def _find_hooks(_configuration: Configuration, place: Place) -> Mapping[str, _Wr
 # -- texts
 
 
-def _find_instructions(_configuration: Configuration, place: Place) -> Mapping[str, _Write]:
+def _instruction_parts(_configuration: Configuration, place: Place) -> Mapping[str, _Write]:
     text = find_instructions(place)
     if text is None:
         return {}
@@ -233,14 +233,14 @@ def _find_instructions(_configuration: Configuration, place: Place) -> Mapping[s
     return {source: write}
 
 
-def _find_skills(_configuration: Configuration, place: Place) -> Mapping[str, _Write]:
+def _skill_parts(_configuration: Configuration, place: Place) -> Mapping[str, _Write]:
     def write(folder: Path) -> tuple[str, str]:
         return _write_skill(place, read_skill(folder))
 
     return {folder.name: partial(write, folder) for folder in find_skills(place)}
 
 
-def _find_commands(_configuration: Configuration, place: Place) -> Mapping[str, _Write]:
+def _command_parts(_configuration: Configuration, place: Place) -> Mapping[str, _Write]:
     return {each.name: partial(_write_skill, place, each) for each in find_commands(place)}
 
 
@@ -263,36 +263,36 @@ def _write(path: Path, text: str, mode: int) -> None:
 _KINDS: Final = (
     _Kind(
         "CONFIG",
-        _find_settings,
+        _settings_parts,
         lambda place: f"Migrate {place.source / 'settings.json'} into {place.config}",
     ),
     _Kind(
         "MCP_SERVER_CONFIG",
-        _find_servers,
+        _server_parts,
         lambda place: f"Migrate MCP servers from {place.root} into {place.config}",
         lambda names: MigrationDetails(mcp_servers=[McpServerMigration(name) for name in names]),
     ),
     _Kind(
         "HOOKS",
-        _find_hooks,
+        _hook_parts,
         lambda place: f"Migrate hooks from {place.source} to {place.hooks}",
         lambda names: MigrationDetails(hooks=[HookMigration(name) for name in names]),
     ),
     _Kind(
         "SKILLS",
-        _find_skills,
+        _skill_parts,
         lambda place: f"Migrate skills from {place.source / 'skills'} to {place.skills}",
         lambda names: MigrationDetails(skills=[SkillMigration(name) for name in names]),
     ),
     _Kind(
         "COMMANDS",
-        _find_commands,
+        _command_parts,
         lambda place: f"Migrate commands from {place.source / 'commands'} to {place.skills}",
         lambda names: MigrationDetails(commands=[CommandMigration(name) for name in names]),
     ),
     _Kind(
         "AGENTS_MD",
-        _find_instructions,
+        _instruction_parts,
         lambda place: f"Migrate instructions from {place.source} to {place.instructions}",
     ),
 )
