@@ -1,4 +1,7 @@
-"""`item/fileChange/outputDelta`: only clients of older releases receive the output of patches."""
+"""`item/fileChange/outputDelta`: which clients receive the output of patches.
+
+Those of older releases and those with `legacyApprovals`, unless they opted out.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ ADDS = "*** Begin Patch\n*** Add File: new.txt\n+one\n*** End Patch"
 
 
 async def outputs(stage: Stage, initialize: JsonValue, patch: str = ADDS) -> list[JsonValue]:
-    """What a client with these params receives of a patch."""
+    """Return the deltas that a client with these `initialize` params receives of a patch."""
     stage.model.plays(patches(patch))
     async with AsyncExitStack() as stack:
         peer: Peer = await stack.enter_async_context(in_memory(stage.server))
@@ -74,4 +77,5 @@ async def test_the_output_of_a_patch_that_fails_is_the_reason(stage: Stage) -> N
     (stage.workspace / "new.txt").mkdir()
     sent = await outputs(stage, older)
 
-    assert all("new.txt" in each["delta"] for each in sent)
+    path = stage.workspace / "new.txt"
+    assert [each["delta"] for each in sent] == [f"Failed to write file {path}\n"]
