@@ -92,7 +92,7 @@ async def test_a_turn_that_cannot_be_stored_fails_and_the_next_one_works(tmp_pat
         assert len(disk.model.requests) == 1
         assert not marker.exists()
 
-        disk.empty()
+        disk.make_room()
         disk.model.plays(says("second answer"))
         messages = await client.run(thread_id, "second")
         assert line_of(messages[-1]) == "turn/completed completed"
@@ -178,7 +178,7 @@ async def test_a_full_disk_refuses_new_threads_and_messages_with_a_reason(tmp_pa
             assert "No space left on device" in refusal.message
         assert len(list(disk.home.glob("sessions/*/*/*/*"))) == 1
 
-        disk.empty()
+        disk.make_room()
         assert line_of((await client.run(thread_id))[-1]) == "turn/completed completed"
         assert len((await client.read(thread_id))["turns"]) == 1
 

@@ -1,4 +1,7 @@
-"""Calls and messages of one turn that share an id: each has its own item and output."""
+"""Calls and messages whose ids collide, with each other or with the server's own keys.
+
+Each has its own item, output and approval.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +37,10 @@ def twice(call_id: str, *commands: str) -> Reply:
     return Reply([created("resp-1"), *map(done, items), completed("resp-1")])
 
 
-async def asking(stage: Stage, call_id: str) -> tuple[Client, str, str, list[JsonValue]]:
-    """Begin a turn with two calls of one id and wait until approval is requested for both."""
+async def two_open_approvals(
+    stage: Stage, call_id: str
+) -> tuple[Client, str, str, list[JsonValue]]:
+    """Begin a turn with two calls that share an id, and wait until both request approval."""
     client = await stage.client()
     thread_id = await client.start(
         cwd=str(stage.workspace), approvalPolicy="on-request", sandbox="read-only"
@@ -52,7 +57,7 @@ async def accept(client: Client, question: JsonValue) -> None:
 
 @pytest.mark.parametrize("call_id", ["same", "x" * 64])
 async def test_each_call_has_an_item_and_an_output(stage: Stage, call_id: str) -> None:
-    client, _thread, turn_id, questions = await asking(stage, call_id)
+    client, _thread, turn_id, questions = await two_open_approvals(stage, call_id)
     for question in questions:
         await accept(client, question)
     messages = await client.end_of(turn_id)
@@ -67,7 +72,7 @@ async def test_each_call_has_an_item_and_an_output(stage: Stage, call_id: str) -
 
 
 async def test_the_second_approval_survives_the_answer_to_the_first(stage: Stage) -> None:
-    client, thread_id, turn_id, questions = await asking(stage, "same")
+    client, thread_id, turn_id, questions = await two_open_approvals(stage, "same")
     await accept(client, questions[0])
     await client.until("serverRequest/resolved")
 
@@ -105,7 +110,7 @@ async def test_calls_of_two_answers_that_share_an_id_have_two_items(stage: Stage
 
 
 async def test_a_call_after_a_restart_does_not_get_the_id_of_an_earlier_one(stage: Stage) -> None:
-    _client, thread_id, _turn_id, _questions = await asking(stage, "same")
+    _client, thread_id, _turn_id, _questions = await two_open_approvals(stage, "same")
     await stage.restart()
     stage.model.replies.clear()
     stage.model.plays(twice("same", "touch three"), says("ok"))
@@ -138,8 +143,8 @@ async def test_messages_that_share_an_id_are_all_kept(stage: Stage) -> None:
     assert words(await client.read(thread_id)) == [["hi", "one", "two"]]
 
 
-async def test_an_approval_is_not_taken_for_that_of_a_retry(stage: Stage) -> None:
-    """After a restart the first call skipped its own approval, and asked to leave the sandbox."""
+async def test_an_approval_is_not_mistaken_for_that_of_a_retry(stage: Stage) -> None:
+    """The first call once skipped its approval after a restart, and asked to leave the sandbox."""
     client = await stage.client()
     thread_id = await client.start(
         cwd=str(stage.workspace), approvalPolicy="untrusted", sandbox="workspace-write"

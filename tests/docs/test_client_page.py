@@ -1,4 +1,4 @@
-"""Each example on the page about the client runs, and prints what the page says."""
+"""Each example in docs/client.md runs, and prints what the page says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server whose home is a small file system that a test fills up and empties."""
+"""A server whose home is a small file system, which a test can fill up and relieve."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ class SmallDisk:
             while True:
                 file.write(bytes(1))
 
-    def empty(self) -> None:
-        """Make room again."""
+    def make_room(self) -> None:
+        """Delete what `fill` has written."""
         (self.home / "ballast").unlink()
 
     def save(self, to: Path) -> None:
-        """Copy the home to a disk that outlives the server."""
+        """Copy the home, without ballast and index, to a disk that outlives the server."""
         shutil.copytree(self.home, to, ignore=shutil.ignore_patterns("ballast", "treadle.sqlite*"))
 
 
-def _namespace() -> list[str]:
-    """Return the words that run a command where it may mount a file system."""
+def _mount_prefix() -> list[str]:
+    """Return the words before a command that let it mount a file system; skip without any."""
     words = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "-Ur", "--mount"]
     try_it = [*words, "mount", "-t", "tmpfs", "none", "/mnt"]
     if shutil.which("unshare") is None:
@@ -68,8 +68,8 @@ def _namespace() -> list[str]:
 
 @asynccontextmanager
 async def small_disk(folder: Path) -> AsyncIterator[SmallDisk]:
-    """Start a server whose home has room for 16 mebibytes."""
-    words = _namespace()
+    """Start a server whose home has room for 16 MiB."""
+    words = _mount_prefix()
     home, seed, workspace = folder / "small", folder / "seed", folder / "work"
     for each in (home, seed, workspace):
         each.mkdir()

@@ -15,7 +15,16 @@ import pytest
 
 from tests.harness.repositories import repository
 from tests.harness.scripted import client_of, playing
-from tests.harness.threads import ANSWER, EPILOGUE, FAILURE, Client, outline, params_of, words
+from tests.harness.threads import (
+    ANSWER,
+    EPILOGUE,
+    FAILURE,
+    Client,
+    outline,
+    params_of,
+    text_input,
+    words,
+)
 from treadle.model.base import ModelRequest
 from treadle.model.scripted.model import ScriptedModel, calls, fails, says, usage, waits_for
 from treadle.model.scripted.script import Response
@@ -242,3 +251,43 @@ async def test_the_configured_model_reviews(
     await client.run(thread_id, "go on")
 
     assert [request.model for request in reviewed.model.requests] == ["gpt-5.4-mini", "gpt-5.4"]
+
+
+async def test_a_review_is_refused_while_a_turn_runs_unless_it_is_detached(
+    home: Path, workspace: Path
+) -> None:
+    answering = asyncio.Event()
+
+    def play(request: ModelRequest) -> Response:
+        return FOUND if request.subagent == "review" else [waits_for(answering), "answered"]
+
+    model = ScriptedModel(play)
+    async with playing(home, model) as server, client_of(server) as client:
+        thread_id = await client.start(cwd=str(workspace))
+        turn_id = await client.start_turn(thread_id)
+        params = {"threadId": thread_id, "target": CURRENT}
+        refused = await client.refusal("review/start", params)
+        begun = await client.request("review/start", {**params, "delivery": "detached"})
+        messages = await client.end_of(begun["turn"]["id"])
+        answering.set()
+        await client.end_of(turn_id)
+
+    assert refused.message == f"thread {thread_id} has an active turn"
+    assert messages[-1]["params"]["turn"]["status"] == "completed"
+
+
+async def test_a_running_review_takes_no_second_message(home: Path, workspace: Path) -> None:
+    done = asyncio.Event()
+    async with (
+        playing(home, ScriptedModel([[waits_for(done), FOUND]])) as server,
+        client_of(server) as client,
+    ):
+        thread_id = await client.start(cwd=str(workspace))
+        params = {"threadId": thread_id, "target": CURRENT}
+        turn_id = (await client.request("review/start", params))["turn"]["id"]
+        message = {"threadId": thread_id, "input": [text_input("also this")]}
+        refused = await client.refusal("turn/start", message)
+        done.set()
+        await client.end_of(turn_id)
+
+    assert refused.kind == "activeTurnNotSteerable"

@@ -1,4 +1,4 @@
-"""Code reviews of real repositories, and what a killed server leaves of one."""
+"""Code reviews in real git repositories, and what is left of one whose server was killed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pytest
 from tests.harness.processes import spawn_server
 from tests.harness.repositories import commit, git, repository
 from tests.harness.scripted import SECONDS, client_of, over, playing, write_script
-from tests.harness.threads import EPILOGUE, Client, outline, params_of, text_input
+from tests.harness.threads import EPILOGUE, Client, outline, params_of
 from treadle.model.base import ModelRequest
-from treadle.model.scripted.model import ScriptedModel, calls, waits_for
+from treadle.model.scripted.model import ScriptedModel, calls
 from treadle.model.scripted.script import Response
 from treadle.protocol.base import JsonValue
 
-CURRENT: JsonValue = {"type": "uncommittedChanges"}
-FOUND = json.dumps({"findings": [], "overall_explanation": "Fine."})
+UNCOMMITTED: JsonValue = {"type": "uncommittedChanges"}
+NO_FINDINGS = json.dumps({"findings": [], "overall_explanation": "Fine."})
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def workspace(tmp_path: Path) -> Path:
     return repository(tmp_path / "ws")
 
 
-def changed(folder: Path) -> None:
+def change_everything(folder: Path) -> None:
     """Change something in each way that git knows."""
     commit(folder, "b.txt", "b\n")
     (folder / "staged.txt").write_text("is staged\n")
@@ -42,7 +42,7 @@ def reviewer(*commands: str) -> ScriptedModel:
     left = [calls("exec_command", {"cmd": command, "login": False}) for command in commands]
 
     def play(request: ModelRequest) -> Response:
-        return left.pop(0) if request.subagent == "review" and left else FOUND
+        return left.pop(0) if request.subagent == "review" and left else NO_FINDINGS
 
     return ScriptedModel(play)
 
@@ -62,11 +62,11 @@ def printed(messages: list[JsonValue]) -> str:
 async def test_a_reviewer_in_the_sandbox_sees_staged_unstaged_and_untracked_changes(
     home: Path, workspace: Path
 ) -> None:
-    changed(workspace)
+    change_everything(workspace)
     model = reviewer("git status --short", "git diff HEAD", "cat new.txt", "echo x > made")
     async with playing(home, model) as server, client_of(server) as client:
         thread_id = await client.start(cwd=str(workspace), sandbox="read-only")
-        messages = await review(client, thread_id, CURRENT)
+        messages = await review(client, thread_id, UNCOMMITTED)
 
     seen = printed(messages)
     assert {" M a.txt", "A  staged.txt", "?? new.txt"} <= set(seen.splitlines())
@@ -94,7 +94,7 @@ async def test_the_merge_base_and_commit_in_the_reviewers_task_show_the_change(
 def _run_named_command(request: ModelRequest) -> Response:
     """Run the command that the reviewer's task quotes as code."""
     if any("output" in item for item in request.input):
-        return FOUND
+        return NO_FINDINGS
     task = request.input[-1]["content"][0]["text"]
     return calls("exec_command", {"cmd": task.split("`")[1], "login": False})
 
@@ -112,7 +112,7 @@ async def test_an_unknown_branch_is_rejected(home: Path, workspace: Path) -> Non
 
 
 @pytest.mark.parametrize("delivery", ["inline", "detached"])
-async def test_a_review_of_a_killed_server_is_reported_as_ended(
+async def test_a_review_whose_server_was_killed_is_reported_as_ended(
     home: Path, workspace: Path, delivery: str
 ) -> None:
     endless = [[{"type": "waits", "seconds": 600}]]
@@ -120,7 +120,7 @@ async def test_a_review_of_a_killed_server_is_reported_as_ended(
     killed = spawn_server(home, TREADLE_SCRIPT=str(script))
     async with asyncio.timeout(SECONDS), over(killed) as client:
         thread_id = await client.start(cwd=str(workspace))
-        params = {"threadId": thread_id, "target": CURRENT, "delivery": delivery}
+        params = {"threadId": thread_id, "target": UNCOMMITTED, "delivery": delivery}
         begun = await client.request("review/start", params)
         await client.until("item/completed", lambda params: params["item"]["type"] == "userMessage")
         os.kill(killed.pid, signal.SIGKILL)
@@ -136,43 +136,3 @@ async def test_a_review_of_a_killed_server_is_reported_as_ended(
     text = "The review was lost: the server ended before the reviewer had finished."
     assert turn["items"][-1]["review"] == text
     assert outline(messages)[-2:] == EPILOGUE
-
-
-async def test_a_review_is_refused_while_a_turn_runs_unless_it_is_detached(
-    home: Path, workspace: Path
-) -> None:
-    answering = asyncio.Event()
-
-    def play(request: ModelRequest) -> Response:
-        return FOUND if request.subagent == "review" else [waits_for(answering), "answered"]
-
-    model = ScriptedModel(play)
-    async with playing(home, model) as server, client_of(server) as client:
-        thread_id = await client.start(cwd=str(workspace))
-        turn_id = await client.start_turn(thread_id)
-        params = {"threadId": thread_id, "target": CURRENT}
-        refused = await client.refusal("review/start", params)
-        begun = await client.request("review/start", {**params, "delivery": "detached"})
-        messages = await client.end_of(begun["turn"]["id"])
-        answering.set()
-        await client.end_of(turn_id)
-
-    assert refused.message == f"thread {thread_id} has an active turn"
-    assert messages[-1]["params"]["turn"]["status"] == "completed"
-
-
-async def test_a_running_review_takes_no_second_message(home: Path, workspace: Path) -> None:
-    done = asyncio.Event()
-    async with (
-        playing(home, ScriptedModel([[waits_for(done), FOUND]])) as server,
-        client_of(server) as client,
-    ):
-        thread_id = await client.start(cwd=str(workspace))
-        params = {"threadId": thread_id, "target": CURRENT}
-        turn_id = (await client.request("review/start", params))["turn"]["id"]
-        message = {"threadId": thread_id, "input": [text_input("also this")]}
-        refused = await client.refusal("turn/start", message)
-        done.set()
-        await client.end_of(turn_id)
-
-    assert refused.kind == "activeTurnNotSteerable"

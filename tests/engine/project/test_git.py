@@ -1,4 +1,7 @@
-"""What is read of a repository without running git agrees with git."""
+"""`read_git_info` reads commit, branch and origin as git would, without running it.
+
+The passwords of an origin are left out.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import pytest
 from treadle.engine.project.git import read_git_info
 from treadle.protocol.base import GitInfo
 
-WHO = ("-c", "user.name=a", "-c", "user.email=a@b")
+IDENTITY = ("-c", "user.name=a", "-c", "user.email=a@b")
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -25,7 +28,7 @@ def repository(tmp_path: Path) -> Path:
     folder = tmp_path / "repository"
     folder.mkdir()
     git(folder, "init", "-q", "-b", "main")
-    git(folder, *WHO, "commit", "-q", "--allow-empty", "-m", "x")
+    git(folder, *IDENTITY, "commit", "-q", "--allow-empty", "-m", "x")
     return folder
 
 
@@ -41,14 +44,14 @@ def test_commit_branch_and_origin_are_found_from_a_folder_inside(repository: Pat
     )
 
 
-def test_packed_references_are_read(repository: Path) -> None:
+def test_packed_refs_are_read(repository: Path) -> None:
     git(repository, "pack-refs", "--all")
     sha = git(repository, "rev-parse", "HEAD")
 
     assert read_git_info(str(repository)) == GitInfo(branch="main", sha=sha)
 
 
-def test_only_a_line_of_a_commit_and_the_branch_is_a_packed_reference(tmp_path: Path) -> None:
+def test_only_a_line_of_a_commit_and_the_branch_is_a_packed_ref(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
     sha = "0" * 39 + "1"
