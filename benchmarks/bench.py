@@ -52,7 +52,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """The compared programs, their homes and the sizes of the measures."""
+    """The compared programs, their homes and the sizes of the measurements."""
 
     programs: Sequence[Program]
     homes: Path
@@ -76,6 +76,6 @@ class Bench:
 Measure: TypeAlias = Callable[[Bench], list[Row]]
 
 
-def each(reduce: Reduce, samples: Mapping[str, list[float]]) -> Values:
+def per_program(reduce: Reduce, samples: Mapping[str, list[float]]) -> Values:
     """Reduce the samples to one number per program."""
     return {name: reduce(numbers) for name, numbers in samples.items()}

@@ -1,4 +1,4 @@
-"""Measures of the client library against the official one, on the same server."""
+"""Measurements of the client library against the official one, on the same server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statistics import median
 from typing import Final
 
 from benchmarks.bench import Bench
-from benchmarks.mock_model import playing, prompt_for_pieces
+from benchmarks.mock_model import mock_model, prompt_for_pieces
 from benchmarks.programs import TREADLE, Program
 from benchmarks.report import Row, Target, Unit
 from benchmarks.servers import ServerFailed
@@ -67,7 +67,7 @@ def clients(bench: Bench) -> list[Row]:
     """Measure a plain turn through two clients on the same server: the overhead of each."""
     walls: dict[str, list[float]] = {name: [] for name in _CLIENTS}
     costs: dict[str, list[float]] = {name: [] for name in _CLIENTS}
-    with playing() as url:
+    with mock_model() as url:
         for _ in range(2 * bench.sizes.rounds):
             for name, code in _CLIENTS.items():
                 wall, cost = _run_turns(bench.treadle, bench.homes / "clients", code, url, bench)

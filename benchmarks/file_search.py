@@ -1,4 +1,4 @@
-"""Measures of the search for files by name: once, and while a user types."""
+"""Measurements of file search: a single search, and a session in which a user types."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from benchmarks.bench import Bench, each
+from benchmarks.bench import Bench, per_program
 from benchmarks.programs import NEWER
 from benchmarks.report import Row, Target, Unit
 from benchmarks.servers import ServerFailed
-from benchmarks.timed_client import Talk, talking
+from benchmarks.timed_client import TimedClient, timed_client
 
 _WORDS: Final = ("account", "billing", "cache", "dashboard", "editor", "filter", "gateway")
 _KINDS: Final = ("controller", "model", "view", "test", "helper")
@@ -27,31 +27,36 @@ def file_search(bench: Bench) -> list[Row]:
     once, first, letters = bench.samples(), bench.samples(), bench.samples()
     found = bench.samples()
     total = bench.sizes.files
-    # The homes can be in a folder that git ignores.
+    # Not below the homes: git may ignore their folder, and the search skips ignored files.
     with tempfile.TemporaryDirectory(prefix="bench-tree-") as root:
         _make_tree(Path(root), total)
         for program in bench.turns(bench.sizes.rounds):
-            with talking(program, bench.homes) as talk:
-                answer = talk.ask("fuzzyFileSearch", {"query": _QUERY, "roots": [root]})
+            with timed_client(program, bench.homes) as client:
+                answer = client.ask("fuzzyFileSearch", {"query": _QUERY, "roots": [root]})
                 once[program.name].append(answer.seconds * 1e3)
                 found[program.name].append(len(answer.result()["files"]))
-                begun, *others = _type(talk, root)
+                begun, *others = _type_query(client, root)
                 first[program.name].append(begun * 1e3)
                 letters[program.name].append(median(others) * 1e3)
     target = Target(at_most={NEWER: 1.0})
     return [
-        Row(f"search of {total:,} files, median", Unit.MILLISECONDS, each(median, once), target),
-        Row("  files found", Unit.COUNT, each(min, found)),
-        Row("first letter in a session, median", Unit.MILLISECONDS, each(median, first)),
-        Row("each further letter, median", Unit.MILLISECONDS, each(median, letters), target),
+        Row(
+            f"search of {total:,} files, median",
+            Unit.MILLISECONDS,
+            per_program(median, once),
+            target,
+        ),
+        Row("  files found", Unit.COUNT, per_program(min, found)),
+        Row("first letter in a session, median", Unit.MILLISECONDS, per_program(median, first)),
+        Row("each further letter, median", Unit.MILLISECONDS, per_program(median, letters), target),
     ]
 
 
-def _type(talk: Talk, root: str) -> Iterator[float]:
-    talk.ask("fuzzyFileSearch/sessionStart", {"sessionId": _SESSION, "roots": [root]}).result()
+def _type_query(client: TimedClient, root: str) -> Iterator[float]:
+    client.ask("fuzzyFileSearch/sessionStart", {"sessionId": _SESSION, "roots": [root]}).result()
     for end in range(1, len(_QUERY) + 1):
         params = {"sessionId": _SESSION, "query": _QUERY[:end]}
-        yield talk.ask_until("fuzzyFileSearch/sessionUpdate", params, _COMPLETED).seconds
+        yield client.ask_until("fuzzyFileSearch/sessionUpdate", params, _COMPLETED).seconds
 
 
 def _make_tree(root: Path, total: int) -> None:

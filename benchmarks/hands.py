@@ -1,4 +1,4 @@
-"""Measures of the agent's actions: sandboxed commands, patches, approvals, parallel commands."""
+"""Measurements of an agent's actions: sandboxed commands, patches, approvals, parallel commands."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from benchmarks.bench import Bench, each
-from benchmarks.mock_model import playing
+from benchmarks.bench import Bench, per_program
+from benchmarks.mock_model import mock_model
 from benchmarks.programs import NEWER, OLDER, Program
 from benchmarks.report import Row, Target, Unit
 from benchmarks.servers import ServerFailed
-from benchmarks.timed_client import Talk, talking
+from benchmarks.timed_client import TimedClient, timed_client
 
 WARM_UP: Final = 2
 _WAIT_MS: Final = 30_000
@@ -28,8 +28,15 @@ def commands(bench: Bench) -> list[Row]:
     calls = [{"cmd": "true", "login": False}]
     times = _timed(bench, "commands", calls, sandbox="workspace-write", approvalPolicy="never")
     return [
-        Row("turn with a sandboxed command, median", Unit.MILLISECONDS, each(median, times), _HALF),
-        Row("turn with a sandboxed command, min", Unit.MILLISECONDS, each(min, times), _HALF),
+        Row(
+            "turn with a sandboxed command, median",
+            Unit.MILLISECONDS,
+            per_program(median, times),
+            _HALF,
+        ),
+        Row(
+            "turn with a sandboxed command, min", Unit.MILLISECONDS, per_program(min, times), _HALF
+        ),
     ]
 
 
@@ -45,8 +52,8 @@ def approvals(bench: Bench) -> list[Row]:
     ]
     times = _timed(bench, "approvals", calls, sandbox="read-only", approvalPolicy="on-request")
     return [
-        Row("turn with an approval, median", Unit.MILLISECONDS, each(median, times), _HALF),
-        Row("turn with an approval, min", Unit.MILLISECONDS, each(min, times), _HALF),
+        Row("turn with an approval, median", Unit.MILLISECONDS, per_program(median, times), _HALF),
+        Row("turn with an approval, min", Unit.MILLISECONDS, per_program(min, times), _HALF),
     ]
 
 
@@ -54,13 +61,13 @@ def patches(bench: Bench) -> list[Row]:
     """Measure a turn in which the model changes one line of a long file, a new one each time."""
     times = bench.samples()
     total = bench.sizes.lines_patched
-    with playing() as url:
+    with mock_model() as url:
         for program in bench.turns(bench.sizes.rounds):
-            with _at_work(program, bench, "patches", url) as (talk, thread_id, folder):
+            with _at_work(program, bench, "patches", url) as (client, thread_id, folder):
                 (folder / "long.txt").write_text(_lines(range(total)))
                 for number in range(bench.sizes.commands // 2):
                     line = total // 2 + 10 * number
-                    run = talk.run_commands(thread_id, [_patch(line)])
+                    run = client.run_commands(thread_id, [_patch(line)])
                     _check(program, run.line)
                     if number >= WARM_UP:
                         times[program.name].append(run.seconds * 1e3)
@@ -70,8 +77,8 @@ def patches(bench: Bench) -> list[Row]:
     target = Target(at_most={NEWER: 0.8, OLDER: 1.0})
     name = f"turn with a patch to {total:,} lines"
     return [
-        Row(f"{name}, median", Unit.MILLISECONDS, each(median, times), target),
-        Row(f"{name}, min", Unit.MILLISECONDS, each(min, times), target),
+        Row(f"{name}, median", Unit.MILLISECONDS, per_program(median, times), target),
+        Row(f"{name}, min", Unit.MILLISECONDS, per_program(min, times), target),
     ]
 
 
@@ -85,16 +92,16 @@ def parallel(bench: Bench) -> list[Row]:
     ]
     expected = {_numbered(number, lines) for number in range(count)}
     complete: dict[str, float] = {}
-    with playing() as url:
+    with mock_model() as url:
         for program in bench.turns(bench.sizes.rounds):
-            with _at_work(program, bench, "parallel", url) as (talk, thread_id, _folder):
-                run = talk.run_commands(thread_id, calls)
+            with _at_work(program, bench, "parallel", url) as (client, thread_id, _folder):
+                run = client.run_commands(thread_id, calls)
                 times[program.name].append(run.seconds * 1e3)
                 outputs = _outputs(run.line)
                 arrived = len(expected & outputs)
                 complete[program.name] = min(arrived, complete.get(program.name, arrived))
     return [
-        Row(f"{count} commands at once, min", Unit.MILLISECONDS, each(min, times)),
+        Row(f"{count} commands at once, min", Unit.MILLISECONDS, per_program(min, times)),
         Row("  of these with every byte", Unit.COUNT, complete, Target(exactly=count)),
     ]
 
@@ -103,11 +110,11 @@ def _timed(
     bench: Bench, name: str, calls: Sequence[Mapping[str, object]], **params: object
 ) -> Mapping[str, list[float]]:
     times = bench.samples()
-    with playing() as url:
+    with mock_model() as url:
         for program in bench.turns(bench.sizes.rounds):
-            with _at_work(program, bench, name, url, **params) as (talk, thread_id, _folder):
+            with _at_work(program, bench, name, url, **params) as (client, thread_id, _folder):
                 for number in range(WARM_UP + bench.sizes.commands):
-                    run = talk.run_commands(thread_id, calls)
+                    run = client.run_commands(thread_id, calls)
                     _check(program, run.line)
                     if number >= WARM_UP:
                         times[program.name].append(run.seconds * 1e3)
@@ -117,13 +124,13 @@ def _timed(
 @contextmanager
 def _at_work(
     program: Program, bench: Bench, name: str, url: str, **params: object
-) -> Iterator[tuple[Talk, str, Path]]:
+) -> Iterator[tuple[TimedClient, str, Path]]:
     """Start a thread in a separate folder, writable unless `params` say otherwise."""
     folder = Path(tempfile.mkdtemp(prefix="bench-work-"))
     policies = {"sandbox": "workspace-write", "approvalPolicy": "never", **params}
     try:
-        with talking(program, bench.homes / name, url) as talk:
-            yield talk, talk.start_thread(cwd=str(folder), **policies), folder
+        with timed_client(program, bench.homes / name, url) as client:
+            yield client, client.start_thread(cwd=str(folder), **policies), folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""Measures of stored threads: listing many, reading and resuming a long one."""
+"""Measurements of stored threads: listing many, reading and resuming a long one."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from benchmarks.bench import Bench, each
-from benchmarks.mock_model import playing
+from benchmarks.bench import Bench, per_program
+from benchmarks.mock_model import mock_model
 from benchmarks.programs import NEWER, OLDER, TREADLE, Program
 from benchmarks.report import Row, Target, Unit
 from benchmarks.rollouts import write_threads
 from benchmarks.servers import ServerFailed
-from benchmarks.timed_client import WORK, Talk, Timed, talking
+from benchmarks.timed_client import WORK, Timed, TimedClient, timed_client
 
 PAGE: Final = 25
 _INDEX_SECONDS: Final = 60.0
@@ -28,19 +28,24 @@ def lists(bench: Bench) -> list[Row]:
     # Each program gets the same threads, under the same ids.
     ids, *_ = [write_threads(folder / program.name, total, cwd=WORK) for program in bench.programs]
     for program in bench.turns(bench.sizes.lists):
-        with talking(program, folder) as talk:
-            _wait_for_index(talk, total)
-            seconds, listed = _list_all(talk)
+        with timed_client(program, folder) as client:
+            _wait_for_index(client, total)
+            seconds, listed = _list_all(client)
         times[program.name].append(seconds * 1e3)
         listed_once[program.name].append(sum(listed[id_] == 1 for id_ in ids))
     return [
         Row(
             f"thread/list of all {total:,}, median",
             Unit.MILLISECONDS,
-            each(median, times),
+            per_program(median, times),
             Target(at_most={NEWER: 0.1, OLDER: 1.0}),
         ),
-        Row("  listed exactly once", Unit.COUNT, each(min, listed_once), Target(exactly=total)),
+        Row(
+            "  listed exactly once",
+            Unit.COUNT,
+            per_program(min, listed_once),
+            Target(exactly=total),
+        ),
     ]
 
 
@@ -62,12 +67,12 @@ def reading(bench: Bench) -> list[Row]:
     total = bench.sizes.turns_read
     ids: dict[str, str] = {}
     home = bench.homes / "reading"
-    with playing() as url:
+    with mock_model() as url:
         for program in bench.programs:
-            with talking(program, home, url) as talk:
-                ids[program.name] = talk.start_thread()
+            with timed_client(program, home, url) as client:
+                ids[program.name] = client.start_thread()
                 for _ in range(total):
-                    talk.run_turns([ids[program.name]], 1)
+                    client.run_turns([ids[program.name]], 1)
     for program in bench.turns(bench.sizes.reads):
         thread_id = ids[program.name]
         answers = _read(program, home, thread_id)
@@ -80,21 +85,26 @@ def reading(bench: Bench) -> list[Row]:
     to_read = Target(at_most={NEWER: 0.2, OLDER: 1.0})
     to_resume = Target(at_most={NEWER: 0.4, OLDER: 1.0})
     return [
-        Row(f"resume {total:,} turns, median", Unit.MILLISECONDS, each(median, resumed), to_resume),
-        Row(f"read {total:,} turns, median", Unit.MILLISECONDS, each(median, read), to_read),
-        Row("  read again, min", Unit.MILLISECONDS, each(min, again), to_read),
+        Row(
+            f"resume {total:,} turns, median",
+            Unit.MILLISECONDS,
+            per_program(median, resumed),
+            to_resume,
+        ),
+        Row(f"read {total:,} turns, median", Unit.MILLISECONDS, per_program(median, read), to_read),
+        Row("  read again, min", Unit.MILLISECONDS, per_program(min, again), to_read),
     ]
 
 
 def _read(program: Program, home: Path, thread_id: str) -> list[Timed]:
-    with talking(program, home) as talk:
+    with timed_client(program, home) as client:
         params = {"threadId": thread_id, "includeTurns": True}
-        return [talk.ask("thread/read", params) for _ in range(4)]
+        return [client.ask("thread/read", params) for _ in range(4)]
 
 
 def _resume(program: Program, home: Path, thread_id: str) -> Timed:
-    with talking(program, home) as talk:
-        return talk.ask("thread/resume", {"threadId": thread_id})
+    with timed_client(program, home) as client:
+        return client.ask("thread/resume", {"threadId": thread_id})
 
 
 def _check_turns(program: Program, answer: Timed, total: int) -> None:
@@ -103,11 +113,11 @@ def _check_turns(program: Program, answer: Timed, total: int) -> None:
         raise ServerFailed(f"{program.name} returned {len(turns)} of {total} turns")
 
 
-def _list_all(talk: Talk) -> tuple[float, Counter[str]]:
+def _list_all(client: TimedClient) -> tuple[float, Counter[str]]:
     listed: Counter[str] = Counter()
     seconds, cursor = 0.0, None
     while True:
-        answer = talk.ask("thread/list", {"limit": PAGE, "cursor": cursor})
+        answer = client.ask("thread/list", {"limit": PAGE, "cursor": cursor})
         seconds += answer.seconds
         result = answer.result()
         listed.update(thread["id"] for thread in result["data"])
@@ -116,12 +126,12 @@ def _list_all(talk: Talk) -> tuple[float, Counter[str]]:
             return seconds, listed
 
 
-def _wait_for_index(talk: Talk, total: int) -> None:
+def _wait_for_index(client: TimedClient, total: int) -> None:
     """List until all threads are indexed: 0.163.0 fills its database after startup."""
     deadline = time.monotonic() + _INDEX_SECONDS
     before = -1
     while time.monotonic() < deadline:
-        _, listed = _list_all(talk)
+        _, listed = _list_all(client)
         if len(listed) in (total, before):
             return
         before = len(listed)
@@ -131,8 +141,8 @@ def _wait_for_index(talk: Talk, total: int) -> None:
 def _time_page(bench: Bench, total: int) -> float:
     home = bench.homes / f"pages-{total}"
     write_threads(home / TREADLE, total, cwd=WORK)
-    with talking(bench.treadle, home) as talk:
+    with timed_client(bench.treadle, home) as client:
         params = {"limit": PAGE}
         # The first request builds the index.
-        talk.ask("thread/list", params)
-        return min(talk.ask("thread/list", params).seconds for _ in range(bench.sizes.pages))
+        client.ask("thread/list", params)
+        return min(client.ask("thread/list", params).seconds for _ in range(bench.sizes.pages))

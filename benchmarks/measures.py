@@ -12,7 +12,7 @@ from statistics import median
 from typing import Final, NamedTuple, TypeAlias
 
 from benchmarks import clients, file_search, hands, history, turns
-from benchmarks.bench import Bench, Measure, Reduce, Sizes, Values, each
+from benchmarks.bench import Bench, Measure, Reduce, Sizes, Values, per_program
 from benchmarks.programs import NEWER, OLDER, Program
 from benchmarks.report import Row, Target, Unit
 from benchmarks.servers import Server
@@ -49,10 +49,10 @@ def start(bench: Bench) -> list[Row]:
         seconds[program.name].append(second * 1000)
     target = Target(at_most={NEWER: 0.35, OLDER: 1.0})
     return [
-        Row("start, median", Unit.MILLISECONDS, each(median, firsts), target),
-        Row("start, min", Unit.MILLISECONDS, each(min, firsts), target),
-        Row("ready, median", Unit.MILLISECONDS, each(median, seconds)),
-        Row("ready, min", Unit.MILLISECONDS, each(min, seconds)),
+        Row("start, median", Unit.MILLISECONDS, per_program(median, firsts), target),
+        Row("start, min", Unit.MILLISECONDS, per_program(min, firsts), target),
+        Row("ready, median", Unit.MILLISECONDS, per_program(median, seconds)),
+        Row("ready, min", Unit.MILLISECONDS, per_program(min, seconds)),
     ]
 
 
@@ -68,8 +68,8 @@ def memory(bench: Bench) -> list[Row]:
             rss[program.name].append(resident.rss / 2**20)
             pss[program.name].append(resident.pss / 2**20)
     return [
-        Row("memory, RSS", Unit.MEBIBYTES, each(median, rss), Target(at_most={NEWER: 0.35})),
-        Row("memory, PSS", Unit.MEBIBYTES, each(median, pss)),
+        Row("memory, RSS", Unit.MEBIBYTES, per_program(median, rss), Target(at_most={NEWER: 0.35})),
+        Row("memory, PSS", Unit.MEBIBYTES, per_program(median, pss)),
     ]
 
 

@@ -1,4 +1,6 @@
-"""A model in a separate process that plays streams encoded in advance, without delay.
+"""A Responses API in a separate process that answers without delay.
+
+It encodes an answer of each length once, at the first request for it.
 
 Run as a module, it prints its port and serves until its standard input closes.
 """
@@ -27,7 +29,7 @@ _NUMBER: Final = b"00000000"
 _STREAM: Final = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 )
-_NOTHING: Final = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
+_NOT_FOUND: Final = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
 
 
 def prompt_for_pieces(deltas: int) -> str:
@@ -41,18 +43,18 @@ def prompt_for_commands(commands: Sequence[Mapping[str, object]]) -> str:
     return f"{_CALLS.decode()}{calls} {prompt_for_pieces(1)}"
 
 
-def piece(number: int) -> str:
+def delta_text(number: int) -> str:
     """Return one piece of an answer; all pieces differ, so that their order is visible."""
     return f"{number} "
 
 
-def spoken(deltas: int) -> str:
+def answer_text(deltas: int) -> str:
     """Return the full answer of this many pieces."""
-    return "".join(map(piece, range(deltas)))
+    return "".join(map(delta_text, range(deltas)))
 
 
 @contextmanager
-def playing() -> Iterator[str]:
+def mock_model() -> Iterator[str]:
     """Run the model, and yield the `base_url` of its provider."""
     command = [sys.executable, "-m", "benchmarks.mock_model"]
     folder = Path(__file__).parent.parent
@@ -90,7 +92,7 @@ class _ModelConnection(asyncio.Protocol):
         assert self._transport is not None
         at = request.rfind(_PROMPT)
         if at < 0 or not request.startswith(b"POST "):
-            self._transport.write(_NOTHING)
+            self._transport.write(_NOT_FOUND)
             return
         called = request.rfind(_CALLS, 0, at)
         # The output of the commands follows the prompt for them in the history.
@@ -108,7 +110,7 @@ def _encode_answer(deltas: int) -> bytes:
     """Encode a full answer, with one chunk per event as providers send them."""
     number = _NUMBER.decode()
     item = {"type": "message", "id": f"msg_{number}", "role": "assistant"}
-    content = [{"type": "output_text", "text": spoken(deltas), "annotations": []}]
+    content = [{"type": "output_text", "text": answer_text(deltas), "annotations": []}]
     response = {"id": f"resp_{number}"}
     place = {"item_id": item["id"], "output_index": 0, "content_index": 0}
     started = {"output_index": 0, "item": {**item, "content": []}}
@@ -118,7 +120,7 @@ def _encode_answer(deltas: int) -> bytes:
             _event("response.created", {"response": response}),
             _event("response.output_item.added", started),
             *(
-                _event("response.output_text.delta", {**place, "delta": piece(each)})
+                _event("response.output_text.delta", {**place, "delta": delta_text(each)})
                 for each in range(deltas)
             ),
             _event("response.output_item.done", done),

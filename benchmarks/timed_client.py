@@ -1,4 +1,7 @@
-"""A client that runs conversations, and parses the received messages only afterwards."""
+"""A client that times requests and turns, and parses most messages only after the clock stopped.
+
+Only approvals are parsed while the clock runs.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ class Timed(NamedTuple):
         return message["result"]
 
 
-class Talk:
+class TimedClient:
     """One client of one server, over its stdin and stdout."""
 
     def __init__(self, server: Server) -> None:
@@ -65,7 +68,7 @@ class Talk:
         # Long ids, so that nothing else in a message looks like one.
         self._ids = count(1_000_000_001)
 
-    def greet(self) -> None:
+    def initialize(self) -> None:
         """Perform the handshake, and wait until the server is ready."""
         initialize(self._wire)
         ask(self._wire)
@@ -79,7 +82,7 @@ class Talk:
         """Send a request, and wait for a message with the mark instead of the answer."""
         return self._send_until(self._frame(next(self._ids), method, params), mark)
 
-    def ask_for_thread(self) -> Timed:
+    def timed_thread_start(self) -> Timed:
         """Start a thread, and return the timed answer."""
         return self.ask("thread/start", {"cwd": WORK})
 
@@ -152,13 +155,13 @@ class Talk:
 
 
 @contextmanager
-def talking(program: Program, home: Path, url: str = "") -> Iterator[Talk]:
-    """Run a server that uses the model at this address, and connect to it."""
+def timed_client(program: Program, home: Path, url: str = "") -> Iterator[TimedClient]:
+    """Run a server and connect to it; `url` is the base URL of its model, if it needs one."""
     configure(home / program.name, url)
     with Server(program, home) as server, limited(server, TALK_SECONDS):
-        talk = Talk(server)
-        talk.greet()
-        yield talk
+        client = TimedClient(server)
+        client.initialize()
+        yield client
 
 
 def configure(home: Path, url: str) -> None:
@@ -167,7 +170,7 @@ def configure(home: Path, url: str) -> None:
     (home / "config.toml").write_text(_CONFIG.format(url=url), "utf-8")
 
 
-def texts(received: bytes) -> dict[str, str]:
+def answers_by_thread(received: bytes) -> dict[str, str]:
     """Return the text of each thread's answer, assembled from the deltas in order."""
     parts: dict[str, list[str]] = {}
     for line in received.splitlines():

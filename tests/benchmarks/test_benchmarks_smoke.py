@@ -11,12 +11,12 @@ from benchmarks.__main__ import main
 from benchmarks.bench import Bench, Sizes
 from benchmarks.clients import SDK
 from benchmarks.measures import MEASURES
-from benchmarks.mock_model import playing, spoken
+from benchmarks.mock_model import answer_text, mock_model
 from benchmarks.programs import NEWER, OLDER, TREADLE, find_newer, find_treadle
 from benchmarks.report import Row, Target, Unit, table
 from benchmarks.rollouts import write_threads
 from benchmarks.servers import ServerFailed, homes
-from benchmarks.timed_client import WORK, talking, texts
+from benchmarks.timed_client import WORK, answers_by_thread, timed_client
 from benchmarks.wires import Tally
 
 TINY = Sizes(
@@ -132,16 +132,16 @@ def test_requests_sent_at_once_are_all_answered(folder: Path) -> None:
 
 
 def test_the_model_sends_every_delta_once_and_in_order(folder: Path) -> None:
-    with playing() as url, talking(find_treadle(), folder, url) as talk:
-        ids = [talk.start_thread(), talk.start_thread()]
-        messages = texts(talk.run_turns(ids, 12).line)
+    with mock_model() as url, timed_client(find_treadle(), folder, url) as client:
+        ids = [client.start_thread(), client.start_thread()]
+        messages = answers_by_thread(client.run_turns(ids, 12).line)
 
-    assert messages == dict.fromkeys(ids, spoken(12))
+    assert messages == dict.fromkeys(ids, answer_text(12))
 
 
 def test_a_refused_request_ends_a_benchmark_with_its_reason(folder: Path) -> None:
-    with talking(find_treadle(), folder) as talk:
-        answer = talk.ask("thread/read", {"threadId": "nowhere"})
+    with timed_client(find_treadle(), folder) as client:
+        answer = client.ask("thread/read", {"threadId": "nowhere"})
 
     with pytest.raises(ServerFailed, match="refused: "):
         answer.result()
@@ -149,8 +149,8 @@ def test_a_refused_request_ends_a_benchmark_with_its_reason(folder: Path) -> Non
 
 def test_threads_that_were_written_are_listed(folder: Path) -> None:
     ids = write_threads(folder / TREADLE, 7, cwd=WORK)
-    with talking(find_treadle(), folder) as talk:
-        listed = talk.ask("thread/list", {"limit": 25}).result()["data"]
+    with timed_client(find_treadle(), folder) as client:
+        listed = client.ask("thread/list", {"limit": 25}).result()["data"]
 
     assert {thread["id"] for thread in listed} == ids
 
