@@ -28,7 +28,7 @@ from treadle.client.options import (
     TurnOptions,
     check_names,
     inputs_of,
-    to_wire,
+    to_fields,
 )
 from treadle.client.result import ReviewResult, TurnResult
 from treadle.client.thread import AsyncThread, ThreadSession
@@ -202,7 +202,7 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
         client has an approval handler.
         """
         thread_tools = [make_tool(each) for each in tools]
-        fields = self._defaults() | to_wire(options)
+        fields = self._defaults() | to_fields(options)
         if fields.get("permissions") is not None:
             fields.pop("sandbox", None)
         specs = self._core.tools.specs(thread_tools)
@@ -226,7 +226,7 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
         thread_tools = [make_tool(each) for each in tools]
         specs = self._core.tools.specs(thread_tools)
         params = ThreadResumeParams(
-            thread_id=thread_id, dynamic_tools=[*specs] or None, **to_wire(options)
+            thread_id=thread_id, dynamic_tools=[*specs] or None, **to_fields(options)
         )
         with self._core.notifications.opening():
             session = await self.request(THREAD_RESUME, params)
@@ -240,7 +240,7 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
         **options: Unpack[ForkOptions],
     ) -> AsyncThread:
         """Copy a thread's history into a new thread."""
-        params = ThreadForkParams(thread_id=thread_id, **to_wire(options))
+        params = ThreadForkParams(thread_id=thread_id, **to_fields(options))
         session = await self.request(THREAD_FORK, params)
         return self._open_thread(session, [make_tool(each) for each in tools])
 
@@ -264,7 +264,7 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
         self, thread_id: str, input: Input, **options: Unpack[TurnOptions]
     ) -> Turn:
         """Start a turn and return once the server has accepted it; see `AsyncThread.stream`."""
-        fields = to_wire(options)
+        fields = to_fields(options)
         fields.setdefault("client_user_message_id", self._core.message_id())
         params = TurnStartParams(input=inputs_of(input), thread_id=thread_id, **fields)
         return (await self.request(TURN_START, params)).turn
@@ -333,7 +333,7 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
         self, command: Sequence[str], **options: Unpack[CommandOptions]
     ) -> CommandExecResponse:
         """Run a program in the server's sandbox, outside any thread, and wait until it ends."""
-        params = CommandExecParams(command=argv_of(command), **to_wire(options))
+        params = CommandExecParams(command=argv_of(command), **to_fields(options))
         return await self.request(COMMAND_EXEC, params, timeout=response_timeout(params))
 
     async def spawn_command(
@@ -352,7 +352,7 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
             stream_stdout_stderr=True,
             tty=size is not None,
             size=terminal,
-            **to_wire(options),
+            **to_fields(options),
         )
         running = AsyncCommand(self._core, params)
         await running.start()
@@ -369,7 +369,7 @@ class AsyncClient(Handlers, AsyncFiles, AsyncAccounts, AsyncMethods):
             "cwd": self._cwd,
             "model": options.get("model"),
         }
-        return to_wire({name: each for name, each in defaults.items() if each is not None})
+        return to_fields({name: each for name, each in defaults.items() if each is not None})
 
     def _open_thread(self, session: ThreadSession, tools: Sequence[JsonValue]) -> AsyncThread:
         thread_id = session.thread.id

@@ -1,4 +1,4 @@
-"""Keyword arguments of the client, its threads, turns and commands, as the protocol names them."""
+"""Keyword arguments of the client, its threads, turns and commands; converts them to params."""
 
 from __future__ import annotations
 
@@ -200,7 +200,8 @@ class CommandOptions(TypedDict, total=False):
 Input: TypeAlias = str | Path | UserInput | Sequence[str | Path | UserInput]
 """Text, the path of an image, an input of the protocol, or a sequence of these."""
 
-_ALIASES: Final = {"approval_policy": "approvalPolicy", "sandbox": "sandbox"}
+_WIRE_NAMES: Final = {"approval_policy": "approvalPolicy", "sandbox": "sandbox"}
+_OLD_APPROVAL_POLICIES: Final = {"always": "untrusted"}
 
 
 def inputs_of(value: Input) -> list[UserInput]:
@@ -222,8 +223,8 @@ def _input(part: JsonValue) -> UserInput:
     is_input = isinstance(part, msgspec.Struct)
     if not is_input:
         raise TypeError(f"a turn takes text, the Path of an image or an input, not {part!r}")
-    known: UserInput = part
-    return known
+    checked: UserInput = part  # for mypy: the value itself is checked by the server
+    return checked
 
 
 def check_names(names: Iterable[str], known: Iterable[str]) -> None:
@@ -236,18 +237,17 @@ def check_names(names: Iterable[str], known: Iterable[str]) -> None:
         raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
 
 
-def to_wire(options: JsonValue) -> dict[str, JsonValue]:
-    """Convert options to wire values: paths, policies, older and documented spellings."""
+def to_fields(options: JsonValue) -> dict[str, JsonValue]:
+    """Convert options to fields of params: paths, policies, older and documented spellings."""
     fields = {name: str(each) if isinstance(each, Path) else each for name, each in options.items()}
-    for name, wire_name in _ALIASES.items():
+    for name, wire_name in _WIRE_NAMES.items():
         value = fields.get(name)
         if isinstance(value, str):
-            fields[name] = _APPROVALS.get(value) or rewrite({wire_name: value})[wire_name]
+            fields[name] = (
+                _OLD_APPROVAL_POLICIES.get(value) or rewrite({wire_name: value})[wire_name]
+            )
     policy = fields.get("sandbox_policy")
     if isinstance(policy, str | dict):
         document = rewrite({"sandboxPolicy": policy})["sandboxPolicy"]
         fields["sandbox_policy"] = msgspec.convert(document, SandboxPolicy)
     return fields
-
-
-_APPROVALS: Final = {"always": "untrusted"}

@@ -17,7 +17,7 @@ from treadle.client.options import (
     Input,
     TurnOptions,
     inputs_of,
-    to_wire,
+    to_fields,
 )
 from treadle.client.result import ReviewResult, TurnResult, review_of
 from treadle.client.tools import ToolLike
@@ -310,7 +310,7 @@ class AsyncThread:
 
     def _opener(self, input: Input, options: TurnOptions) -> TurnOpener:
         """Return the function that starts the turn; its message id makes it safe to repeat."""
-        fields = to_wire(options)
+        fields = to_fields(options)
         fields.setdefault("client_user_message_id", self._core.message_id())
         params = TurnStartParams(input=inputs_of(input), thread_id=self.id, **fields)
         return partial(self._start, params)

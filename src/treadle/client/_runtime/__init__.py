@@ -1,1 +1,1 @@
-"""The client's internals: connection, routing, server requests, reconnection."""
+"""The client's internals: connection, routing, state of turns, server requests, typed output."""
