@@ -1,4 +1,4 @@
-"""Sections: named groups of the thread list, in which the user orders threads."""
+"""Sections: named groups in the thread list; the user orders the threads in each."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def update_section(
     name: str,
     appearance: ThreadSectionAppearance | msgspec.UnsetType | None,
 ) -> ThreadSection:
-    """Change a section; an appearance that is not set stays.
+    """Change a section; an appearance that is not set is kept.
 
     Raises:
         InvalidOrganization: it does not exist or is built in, or the name is empty or too long.
     """
-    _check_own(section_id, "renamed")
+    _check_not_built_in(section_id, "renamed")
     before = find_section(connection, section_id)
     kept = before.appearance if appearance is msgspec.UNSET else appearance
     section = ThreadSection(section_id, checked_name(name, "section"), kept)
@@ -86,12 +86,12 @@ def update_section(
 
 
 def delete_section(connection: sqlite3.Connection, section_id: str) -> None:
-    """Delete a section; its threads are outside all sections afterwards.
+    """Delete a section; its threads no longer belong to a section.
 
     Raises:
         InvalidOrganization: it does not exist or is built in.
     """
-    _check_own(section_id, "deleted")
+    _check_not_built_in(section_id, "deleted")
     find_section(connection, section_id)
     connection.execute("delete from section_members where section_id = ?", (section_id,))
     connection.execute("delete from sections where id = ?", (section_id,))
@@ -141,10 +141,10 @@ def move_to_section(
             "insert or replace into section_members values (?, ?, 0, ?)",
             (thread_id, section_id, now),
         )
-    _number(connection, ordered)
+    _renumber(connection, ordered)
 
 
-def _number(connection: sqlite3.Connection, ordered: Sequence[str]) -> None:
+def _renumber(connection: sqlite3.Connection, ordered: Sequence[str]) -> None:
     connection.executemany(
         "update section_members set position = ? where thread_id = ?",
         list(enumerate(ordered)),
@@ -152,7 +152,7 @@ def _number(connection: sqlite3.Connection, ordered: Sequence[str]) -> None:
 
 
 def checked_name(name: str, of: str) -> str:
-    """Return a name without blanks around it.
+    """Return a name without surrounding whitespace.
 
     Raises:
         InvalidOrganization: it is empty or too long.
@@ -166,7 +166,7 @@ def checked_name(name: str, of: str) -> str:
     return stripped
 
 
-def _check_own(section_id: str, what: str) -> None:
+def _check_not_built_in(section_id: str, what: str) -> None:
     if section_id == PINNED.id:
         message = f"the built-in pinned section cannot be {what}"
         raise InvalidOrganization("sectionId", message)
