@@ -299,8 +299,8 @@ async def test_a_disk_that_fails_for_a_moment_does_not_log_out(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file is read once until it changes: the login would be missing for as long."""
-    ground.store(STORED)
     client = await ground.client()
+    ground.store(STORED)
 
     def broken(*_: object) -> bytes:
         raise OSError(errno.EIO, os.strerror(errno.EIO))

@@ -203,7 +203,7 @@ async def test_turns_go_on_after_an_event_between_turns_could_not_be_stored(
 
         compact: JsonValue = {"threadId": thread_id}
         assert (await client.refusal("thread/compact/start", compact)).kind == "io"
-        disk.empty()
+        disk.make_room()
         disk.model.plays(says("a summary"))
         await client.request("thread/compact/start", compact)
         ended = (await client.until("turn/completed"))[-1]
@@ -283,7 +283,7 @@ async def test_turns_without_input_are_refused_while_earlier_events_wait(tmp_pat
                 "thread/shellCommand", {"threadId": thread_id, "command": "true"}
             ),
         ]
-        disk.empty()
+        disk.make_room()
         disk.model.plays(says("fine"))
         await disk.client.request("review/start", params)
         ended = await disk.client.until("turn/completed")

@@ -88,9 +88,8 @@ async def test_links_that_a_client_must_not_open_are_left_out(link: str) -> None
     """Clients open the page of an app, and load its icon."""
     app = {"id": "a", "logo_url": link, "icon_url_dark": link, "install_url": link}
     async with service(lambda _: answer(json.dumps({"apps": [app]}))) as url:
-        backend = AppsBackend(url, Bearer("token"), {})
-        (listed,) = await backend.directory()
-        (read,) = await backend.details(["a"], with_tools=False)
+        (listed,) = await backend(url).directory()
+        (read,) = await backend(url).details(["a"], with_tools=False)
 
     assert (listed.logo_url, read.icon_url, read.icon_url_dark) == (None, None, None)
     assert read.install_url == "https://chatgpt.com/apps/a/a"
@@ -99,6 +98,6 @@ async def test_links_that_a_client_must_not_open_are_left_out(link: str) -> None
 async def test_icons_may_be_pictures_in_the_answer() -> None:
     app = {"id": "a", "logo_url": "data:image/png;base64,AAAA", "logo_url_dark": "HTTPS://host/x"}
     async with service(lambda _: answer(json.dumps({"apps": [app]}))) as url:
-        (listed,) = await AppsBackend(url, Bearer("token"), {}).directory()
+        (listed,) = await backend(url).directory()
 
     assert (listed.logo_url, listed.logo_url_dark) == (app["logo_url"], app["logo_url_dark"])
