@@ -9,8 +9,9 @@ import pytest
 
 from tests.accounts.ground import CHATGPT, Ground
 from tests.attack.test_keys_in_errors import service as raw_service
-from tests.harness.account_service import USAGE, document, raw
+from tests.harness.account_service import USAGE, USER_CODE, document, raw
 from treadle.accounts.services import ServiceError, Services
+from treadle.protocol.base import JsonValue
 
 CONSUME = "/backend-api/wham/rate-limit-reset-credits/consume"
 CREDITS = "/backend-api/wham/rate-limit-reset-credits"
@@ -133,3 +134,18 @@ async def test_a_request_in_clear_text_goes_to_no_proxy(
             await Services({}).send("GET", f"http://{host}:9/x", {"authorization": "Bearer token"})
 
     assert requests == []
+
+
+@pytest.mark.parametrize(
+    "interval", [10**400, "nan", "9" * 5000, [], -1], ids=["huge", "nan", "digits", "list", "minus"]
+)
+async def test_an_impossible_interval_does_not_fail_a_login(
+    ground: Ground, interval: JsonValue
+) -> None:
+    """The issuer proposes how often it is asked."""
+    code = {"device_auth_id": "device-1", "user_code": USER_CODE, "interval": interval}
+    ground.service.answer("/api/accounts/deviceauth/usercode", document(code))
+    client = await ground.client()
+    login = await client.request("account/login/start", {"type": "chatgptDeviceCode"})
+
+    assert login["userCode"] == USER_CODE

@@ -123,7 +123,7 @@ class DeviceLogin:
 def _interval(value: JsonValue) -> float:
     try:
         seconds = float(value) if isinstance(value, int | float | str) else _DEFAULT_INTERVAL
-    except ValueError:
+    except (ValueError, OverflowError):
         seconds = _DEFAULT_INTERVAL
     # Also for a number that is not one.
     return seconds if 0 <= seconds <= MAX_INTERVAL else _DEFAULT_INTERVAL
