@@ -244,8 +244,10 @@ async def test_a_required_hook_that_is_invalid_is_an_error(home: Path) -> None:
     """Ours: a requirement that cannot be enforced is never ignored."""
     requirements = '[[hooks.PreToolUse]]\n[[hooks.PreToolUse.hooks]]\ntype = "command"\n'
     async with serving(configuration(home, requirements=requirements)) as peer:
+        warning = await peer.receive()
         entry = await listed(peer, home)
 
+    assert warning["method"] == "configWarning"
     assert [error["message"] for error in entry["errors"]] == [
         "`PreToolUse[0].hooks[0]`: missing field `command` in requirements.toml"
     ]
