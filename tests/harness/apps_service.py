@@ -115,7 +115,7 @@ class AppsService(AccountService):
         if token not in self.valid or token in self.rejected:
             return document({"error": {"code": "token_expired"}}, 401)
         if request.path == DIRECTORY:
-            return document({"apps": [], "nextToken": None})
+            return document({"apps": [{"id": "calendar", "name": "Calendar"}], "nextToken": None})
         if request.method != "POST":
             return document({}, 405)
         return self._mcp(request.body or {})

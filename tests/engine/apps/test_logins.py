@@ -272,3 +272,30 @@ async def test_no_secret_reaches_clients_the_model_logs_or_files(
         assert secret.encode() not in kept
         assert secret not in str(client.received)
         assert secret not in str(ground.requests)
+
+
+async def test_lists_of_apps_are_requested_again_with_a_renewed_token(ground: AppsGround) -> None:
+    """Ours: one renewal for both sources of the list."""
+    first = ground.stored()["tokens"]["access_token"]
+    ground.apps.rejected.add(first)
+    ground.configure_apps()
+    client = await ground.client()
+    listed = await client.request("app/list", {})
+    installed = await client.request("app/installed", {"forceRefresh": True})
+
+    assert sorted(app["id"] for app in listed["data"] if app["isAccessible"]) == ["calendar"]
+    assert [(app["id"], app["callable"]) for app in installed["apps"]] == [
+        ("calendar", True),
+        ("demo", True),
+    ]
+    assert len(ground.apps.bodies("/oauth/token")) == 1
+    assert first != ground.stored()["tokens"]["access_token"]
+
+
+async def test_a_list_fails_if_the_login_cannot_be_renewed(ground: AppsGround) -> None:
+    ground.apps.rejected.add(ground.stored()["tokens"]["access_token"])
+    ground.apps.refresh_tokens.clear()
+    ground.configure_apps()
+    refused = await (await ground.client()).refusal("app/list", {})
+
+    assert refused.kind == "appsUnavailable"

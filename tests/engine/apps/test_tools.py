@@ -234,14 +234,21 @@ async def test_no_configured_server_takes_the_name_of_the_apps(ground: AppsGroun
 
 
 async def test_tools_for_pages_are_not_for_models(ground: AppsGround) -> None:
-    """Upstream: `_meta.ui.visibility` says who may see a tool."""
+    """Upstream: `_meta.ui.visibility` says who may see a tool, of any server."""
     shown = {"ui": {"visibility": ["app", "model"]}}
     hidden = {"ui": {"visibility": ["app"]}}
     ground.apps.tools = [tool("one", "demo", _meta=shown), tool("two", "demo", _meta=hidden)]
-    client, thread = await ground.thread()
+    token = ground.stored()["tokens"]["access_token"]
+    client, thread = await ground.thread(
+        f'[mcp_servers.own]\nurl = "{ground.apps.url}{MCP}"\n'
+        f'http_headers = {{ Authorization = "Bearer {token}" }}\n'
+    )
     await client.run(thread)
 
-    assert spaces_of(ground.requests[0]) == {DEMO: ["one"]}
+    (request,) = ground.requests
+    assert spaces_of(request) == {DEMO: ["one"]}
+    names = [each["name"] for each in request["tools"] if "name" in each]
+    assert [name for name in names if name.startswith("mcp__own")] == ["mcp__own__one"]
 
 
 async def test_instructions_about_apps_can_be_left_out(ground: AppsGround) -> None:
@@ -326,3 +333,13 @@ async def test_an_invalid_requirement_about_apps_starts_no_thread(ground: AppsGr
     refused = await (await ground.client()).refusal("thread/start", {})
 
     assert "apps: Expected `bool | null`, got `str`" in refused.message
+
+
+async def test_clients_switch_apps_on_and_off(ground: AppsGround) -> None:
+    """Upstream: `experimentalFeature/enablement/set`, for loaded threads too."""
+    client, thread = await ground.thread()
+    for on in (False, True):
+        await client.request("experimentalFeature/enablement/set", {"enablement": {"apps": on}})
+        await client.run(thread)
+
+    assert [bool(spaces_of(each)) for each in ground.requests] == [False, True]
