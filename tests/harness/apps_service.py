@@ -10,7 +10,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tests.harness.account_service import (
     AccountService,
@@ -145,6 +145,8 @@ class AppsService(AccountService):
             case _:
                 return document({}, 202)
         reply = document({"jsonrpc": "2.0", "id": message["id"], "result": answer})
+        if method == "initialize":
+            return replace(reply, headers={"mcp-session-id": f"session-{next(self.numbers)}"})
         if method == "tools/list" and self.gate is not None:
             return _after(self.gate, reply)
         return reply
