@@ -322,6 +322,46 @@ async def test_an_invalid_file_is_reported_with_its_line_and_the_others_load(
     assert [hook["command"] for hook in entry["hooks"]] == ["good"]
 
 
+STOP = '[[hooks.Stop]]\n[[hooks.Stop.hooks]]\ntype = "command"\ncommand = "x"\n'
+TOML_FAULTS: Mapping[str, str] = {
+    '[[hooks.Stop]]\n\n[[hooks.Stop.hooks]]\ntype = "nope"\n': (
+        "line 3: `Stop[0].hooks[0]`: unknown variant `nope` at `type`, "
+        "expected one of `command`, `mcp_tool`, `prompt`, `agent`"
+    ),
+    '[hooks]\nStop = [{ hooks = [\n{ type = "command" }] }]\n': "line 2: `Stop[0].hooks[0]`: ",
+    '[[hooks.PreToolUse]]\nmatcher = "["\n[[hooks.PreToolUse.hooks]]\ntype = "command"\n'
+    'command = "x"\n': "line 3: `PreToolUse[0].hooks[0]`: invalid matcher '['",
+    "[hooks]\n\nNope = []\n": "line 3: unknown event `Nope`",
+    f"{STOP}commandWindows = 5\n": "line 2: `Stop[0].hooks[0]`: ",
+    f"{STOP}command_windows = 5\n": "line 2: `Stop[0].hooks[0]`: ",
+}
+
+
+@pytest.mark.parametrize("text", TOML_FAULTS, ids=range(len(TOML_FAULTS)))
+async def test_a_fault_in_the_configuration_is_reported_with_its_line(
+    home: Path, text: str
+) -> None:
+    """Upstream names the line of the group; ours, that of the hook."""
+    async with serving(configuration(home, text)) as peer:
+        entry = await listed(peer, home)
+
+    (error,) = entry["errors"]
+    assert error["path"] == str(home / "config.toml")
+    assert TOML_FAULTS[text] in error["message"]
+    assert entry["hooks"] == []
+
+
+@pytest.mark.parametrize("name", ["commandWindows", "command_windows"])
+async def test_a_command_for_windows_is_not_used(home: Path, name: str) -> None:
+    """Upstream on Linux: both spellings, and the hash does not depend on them."""
+    async with serving(configuration(home, f'{STOP}{name} = "w"\n')) as peer:
+        entry = await listed(peer, home)
+
+    (hook,) = entry["hooks"]
+    assert (hook["command"], hook["currentHash"]) == ("x", STOP_HASH)
+    assert (entry["errors"], entry["warnings"]) == ([], [])
+
+
 async def test_a_file_that_is_not_a_file_or_not_text_is_reported(home: Path) -> None:
     """Ours."""
     (home / "hooks.json").write_bytes(b"\xff")

@@ -20,6 +20,7 @@ from treadle.config.effective import EffectiveConfig
 from treadle.config.hooks.parse import Slot, Wrong, read_table
 from treadle.config.hooks.places import line_of
 from treadle.config.hooks.presence import FILE
+from treadle.config.hooks.toml_lines import TomlTable
 from treadle.config.hooks.trust import UNDECIDED, HookState, hash_of, read_states
 from treadle.config.layers import Layer
 from treadle.engine.hooks.events import EVENTS, HookEvent
@@ -65,8 +66,9 @@ class HookOrigin(Struct, frozen=True, kw_only=True):
     path: str
     source: HookSource
     is_managed: bool = False
-    # The document, if lines can be named.
+    # The JSON document, or the table of a TOML document, if lines can be named.
     text: str | None = None
+    table: TomlTable | None = None
     # The plugin that provides it, the name of the file in keys, and variables for commands.
     plugin_id: str | None = None
     label: str | None = None
@@ -156,8 +158,8 @@ class _Finder:
             return
         if count == MAX_ERRORS - 1:
             fault = "further faults are not shown"
-        elif origin.text is not None:
-            fault = f"line {line_of(origin.text, path)}: {fault}"
+        elif (line := _line(origin, path)) is not None:
+            fault = f"line {line}: {fault}"
         self.errors.append(HookErrorInfo(message=fault, path=origin.path))
 
     def _lose_slot(self, origin: HookOrigin, slot: Slot, fault: str) -> None:
@@ -248,7 +250,8 @@ def _add_layer(finder: _Finder, layer: Layer) -> None:
         has_file = len(finder.hooks) > count
     if "hooks" not in layer.table:
         return
-    origin = HookOrigin(path=_config_path(layer), source=source, is_managed=is_managed)
+    path = _config_path(layer)
+    origin = HookOrigin(path=path, source=source, is_managed=is_managed, table=_table(layer, path))
     count = len(finder.hooks)
     finder.add(origin, read_table(layer.table["hooks"], ("hooks",)))
     if has_file and len(finder.hooks) > count:
@@ -339,6 +342,21 @@ def _source(layer: Layer) -> HookSource:
             return "legacyManagedConfigFile"
         case _:
             return "sessionFlags"
+
+
+def _line(origin: HookOrigin, path: tuple[str | int, ...]) -> int | None:
+    if origin.text is not None:
+        return line_of(origin.text, path)
+    return None if origin.table is None else origin.table.line_of(path)
+
+
+def _table(layer: Layer, path: str) -> TomlTable | None:
+    """Return the table of a file that a layer is, if it comes from a file."""
+    match layer.source:
+        case UserConfigLayerSource(file=file, profile=str(profile)):
+            return TomlTable(str(file), ("profiles", profile))
+        case _:
+            return None if path == SESSION_FLAGS else TomlTable(path)
 
 
 def _config_path(layer: Layer) -> str:

@@ -31,7 +31,9 @@ _Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**53)]
 
 class _Command(Struct, frozen=True, tag_field="type", tag="command", rename="camel"):
     command: str
+    # For Windows, in both spellings; checked like the rest, and not used here.
     command_windows: str | None = None
+    command_windows_as_in_toml: str | None = field(name="command_windows", default=None)
     timeout: _Count | None = None
     is_async: bool = field(name="async", default=False)
     status_message: str | None = None
