@@ -44,12 +44,14 @@ def check_size(arguments: Sequence[str], changes: Mapping[str, str | None] | Non
         raise OSError(errno.E2BIG, os.strerror(errno.E2BIG))
 
 
-def changed(environ: Mapping[str, str], changes: Mapping[str, str | None] | None) -> dict[str, str]:
-    """Return an environment with the changes of a client; null unsets a variable."""
+def changed_environment(
+    environ: Mapping[str, str], changes: Mapping[str, str | None] | None
+) -> dict[str, str]:
+    """Return an environment with the changes of a client; `None` unsets a variable."""
     result = {**environ, **(changes or {})}
     return {name: value for name, value in result.items() if value is not None}
 
 
-def quoted(text: str) -> str:
-    """Return a text as JSON, for messages."""
+def quote(text: str) -> str:
+    """Quote a text as JSON does, for messages."""
     return msgspec.json.encode(text).decode()

@@ -40,7 +40,12 @@ from treadle.server.client_commands.running import (
     Streams,
     wait,
 )
-from treadle.server.client_commands.starting import changed, check_size, quoted, starting
+from treadle.server.client_commands.starting import (
+    changed_environment,
+    check_size,
+    quote,
+    starting,
+)
 from treadle.server.query_limits import MAX_WORDS, check_count
 from treadle.server.session import ClientSession
 from treadle.server.thread_settings import check_turn, working_folder
@@ -69,7 +74,7 @@ async def command_exec(
     _check(params)
     session, id_ = ctx.session, params.process_id
     if id_ is not None and id_ in session.commands:
-        raise InvalidRequest(f"duplicate active command/exec process id: {quoted(id_)}")
+        raise InvalidRequest(f"duplicate active command/exec process id: {quote(id_)}")
 
     async def send(delta: OutputChunk) -> None:
         await session.notify(
@@ -213,7 +218,9 @@ def _execution_context(
     session: ClientSession, params: CommandExecParams, cwd: str, effective: EffectiveConfig
 ) -> tuple[Confinement, dict[str, str], EgressProxy | None]:
     """Return the command's confinement, its environment and its egress proxy, if any."""
-    environ = changed(allowed(effective.shell_environment_policy, os.environ), params.env)
+    environ = changed_environment(
+        allowed(effective.shell_environment_policy, os.environ), params.env
+    )
     policy: SandboxPolicy
     if params.sandbox_policy is not None:
         policy = params.sandbox_policy
@@ -253,5 +260,5 @@ def _open_proxy(
 def _find(ctx: Context[ClientSession], id_: str) -> tuple[ClientCommand, Process]:
     command = ctx.session.commands.get(id_)
     if command is None or command.process is None:
-        raise InvalidRequest(f"no active command/exec for process id {quoted(id_)}")
+        raise InvalidRequest(f"no active command/exec for process id {quote(id_)}")
     return command, command.process

@@ -1,6 +1,6 @@
 """Files and folders of the machine, for clients without other access to them.
 
-Not confined: a client has the rights of the server's user. All work is done in threads.
+Not confined: a client has the rights of the server's user. All work is done in worker threads.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ router: Router[ClientSession] = Router(CLIENT_REQUESTS)
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# The rest of a message holds the envelope of the content.
+# Leaves room for the envelope of the response.
 MAX_READ_BYTES: Final = MAX_MESSAGE_BYTES // 4 * 3 - 16 * 1024
 MAX_WATCHES: Final = 256
 """Maximum number of watches of one client."""
@@ -124,7 +124,7 @@ async def fs_remove(ctx: Context[ClientSession], params: FsRemoveParams) -> FsRe
 
 @router.request(FS_COPY)
 async def fs_copy(ctx: Context[ClientSession], params: FsCopyParams) -> FsCopyResponse:
-    """Copy a file or a folder, as long as the client is connected."""
+    """Copy a file or a folder; stop when the client disconnects."""
     source = _absolute(params.source_path, "sourcePath")
     destination = _absolute(params.destination_path, "destinationPath")
     stop = Event()
@@ -138,11 +138,11 @@ async def fs_copy(ctx: Context[ClientSession], params: FsCopyParams) -> FsCopyRe
 @router.request(FS_WATCH)
 async def fs_watch(ctx: Context[ClientSession], params: FsWatchParams) -> FsWatchResponse:
     """Notify the client of changes until it disconnects."""
-    # A watch examines the folders on the way to its path again after each change.
+    # After each change, a watch examines all folders on its path again.
     check_folder(params.path, "path")
     path = str(_absolute(params.path))
     session = ctx.session
-    # The path itself is watched: what a link on the way refers to may change.
+    # The path is watched unresolved: a link on it may later point elsewhere.
     shown = await session.file_workers.run(_canonical, Path(path))
     watch_id = uuid7() if params.watch_id is None else check_term(params.watch_id, "watchId")
     if watch_id in session.watches:
@@ -159,7 +159,7 @@ async def fs_watch(ctx: Context[ClientSession], params: FsWatchParams) -> FsWatc
             raise _io_error(error) from error
         raise
     # Start after the reply: the client must know of the watch before its first change.
-    ctx.after_reply(lambda: _follow(ctx, watch_id, watch, partial(_moved, Path(path), shown)))
+    ctx.after_reply(lambda: _follow(ctx, watch_id, watch, partial(_respelled, Path(path), shown)))
     return FsWatchResponse(str(shown), watch_id)
 
 
@@ -177,8 +177,8 @@ def _canonical(path: Path) -> Path:
     return path.resolve() if path.exists() else path.parent.resolve() / path.name
 
 
-def _moved(watched: Path, shown: Path, path: str) -> str:
-    """Return a changed path as the answer to the client spells it."""
+def _respelled(watched: Path, shown: Path, path: str) -> str:
+    """Return a changed path in the spelling that the client was given."""
     return str(shown / Path(path).relative_to(watched)) if watched != shown else path
 
 

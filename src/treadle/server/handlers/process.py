@@ -1,4 +1,4 @@
-"""Processes of a client, outside the sandbox; they end with its connection at the latest."""
+"""A client's own processes, outside the sandbox; the end of its connection kills them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,12 @@ from treadle.server.client_commands.running import (
     Streams,
     wait,
 )
-from treadle.server.client_commands.starting import changed, check_size, quoted, starting
+from treadle.server.client_commands.starting import (
+    changed_environment,
+    check_size,
+    quote,
+    starting,
+)
 from treadle.server.query_limits import MAX_WORDS, check_count, check_term
 from treadle.server.session import ClientSession
 from treadle.server.thread_settings import check_turn
@@ -68,7 +73,7 @@ async def process_spawn(
     session, handle = ctx.session, params.process_handle
     _check(params)
     if handle in session.processes:
-        raise InvalidRequest(f"duplicate active process handle: {quoted(handle)}")
+        raise InvalidRequest(f"duplicate active process handle: {quote(handle)}")
     if len(session.processes) >= MAX_PROCESSES:
         raise InvalidRequest(f"a client may have {MAX_PROCESSES} processes", kind="unsupported")
 
@@ -88,8 +93,8 @@ async def process_spawn(
         raise
     timeout = params.timeout_ms
     limit = DEFAULT_TIMEOUT_MS if timeout is UNSET else timeout
-    # Without the request: its variables may be large.
-    work = _follow(session, (handle, limit), command, process, answered)
+    # Two values instead of the request: its environment may be large.
+    work = _follow(session, handle, limit, command=command, process=process, answered=answered)
     if ctx.connection.spawn(work, f"process {handle}") is None:
         del session.processes[handle]
         process.kill()
@@ -178,7 +183,7 @@ async def _start(
     size = params.size or _DEFAULT_SIZE
     with starting("process"):
         check_size(params.command, params.env)
-        environ = changed(os.environ, params.env)
+        environ = changed_environment(os.environ, params.env)
         effective = await session.file_workers.run(configuration.effective, params.cwd)
         boundary = session.server.threads.services.boundary
         process = await Process.start(
@@ -198,20 +203,18 @@ async def _start(
 
 async def _follow(
     session: ClientSession,
-    options: tuple[str, int | None],
+    handle: str,
+    limit_ms: int | None,
+    *,
     command: ClientCommand,
     process: Process,
     answered: asyncio.Event,
 ) -> None:
-    """Send the output of a process and its exit; end it with the connection.
-
-    `options` are its handle and its time limit in milliseconds.
-    """
-    handle, limit = options
+    """Send the output of a process and its exit; end it with the connection."""
     try:
         await answered.wait()
         async with command.sending():
-            code = await wait(process, limit)
+            code = await wait(process, limit_ms)
             if process.limit_hit is not None:
                 command.add_note(process.limit_hit)
     finally:
@@ -233,5 +236,5 @@ async def _follow(
 def _find(ctx: Context[ClientSession], handle: str) -> tuple[ClientCommand, Process]:
     command = ctx.session.processes.get(handle)
     if command is None or command.process is None:
-        raise InvalidRequest(f"no active process for process handle {quoted(handle)}")
+        raise InvalidRequest(f"no active process for process handle {quote(handle)}")
     return command, command.process

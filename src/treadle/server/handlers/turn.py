@@ -1,4 +1,4 @@
-"""Turns: starting, steering, interrupting."""
+"""Turns: starting, steering, adjusting, interrupting."""
 
 from __future__ import annotations
 
