@@ -1,11 +1,11 @@
 """Treadle: an independent implementation of the Codex app-server protocol.
 
-Names are resolved on first use, so that importing the package costs nothing.
+Names are resolved on first use, so that importing the package costs almost nothing.
 """
 
 from __future__ import annotations
 
-# As in `typing`, whose import would slow down the start of the server.
+# Stands for `typing.TYPE_CHECKING`: importing `typing` would slow down the start of the server.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from treadle.client._compat.lenient import UnknownItem
@@ -92,7 +92,7 @@ __all__ = [
     "tool",
 ]
 
-_HOMES = {
+_MODULES = {
     "client.approvals": "ApprovalPolicy CannotDecide CommandApproval FileChangeApproval "
     "approve_all approve_safe deny_all fail_on_ask",
     "client.async_client": "AsyncClient",
@@ -112,7 +112,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    for module, names in _HOMES.items():
+    for module, names in _MODULES.items():
         if name in names.split():
             from importlib import import_module
 

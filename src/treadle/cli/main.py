@@ -1,4 +1,4 @@
-"""Runs one command of the command line."""
+"""Dispatches the command line of `treadle` to one subcommand, and imports only that."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from treadle.server.fast_handshake import FastHandshake
 def run(arguments: Sequence[str], *, early: FastHandshake | None = None) -> int:
     """Run one command and return its exit code."""
     if early is not None:
-        # The arguments are known to be plain: skip the parser, which is slow to import.
+        # The fast path takes only arguments that need no parser, which is slow to import.
         return _serve(ServerOptions(config=early.assignments), early)
     from treadle.cli.exec.arguments import exec_arguments
     from treadle.cli.parser import parser
@@ -21,7 +21,7 @@ def run(arguments: Sequence[str], *, early: FastHandshake | None = None) -> int:
     if (exec_args := exec_arguments(arguments)) is not None:
         from treadle.cli.exec.command import run as exec_
 
-        _keep_imports()
+        _enable_gc()
         return exec_(exec_args)
     args = parser().parse_args(arguments)
     if args.command == "app-server" and args.subcommand is not None:
@@ -33,7 +33,7 @@ def run(arguments: Sequence[str], *, early: FastHandshake | None = None) -> int:
     if args.command == "demo":
         from treadle.cli.demo import demo
 
-        _keep_imports()
+        _enable_gc()
         return demo()
     if args.command == "doctor":
         from treadle.cli.doctor import doctor
@@ -42,7 +42,7 @@ def run(arguments: Sequence[str], *, early: FastHandshake | None = None) -> int:
     if args.command == "run":
         from treadle.cli.run import run as run_
 
-        _keep_imports()
+        _enable_gc()
         return run_(args)
     parser().print_help()
     return 2
@@ -51,7 +51,7 @@ def run(arguments: Sequence[str], *, early: FastHandshake | None = None) -> int:
 def _serve(options: ServerOptions, early: FastHandshake | None) -> int:
     from treadle.cli.app_server import StartError, start
 
-    _keep_imports()
+    _enable_gc()
     try:
         return start(options, early)
     except StartError as error:
@@ -61,7 +61,10 @@ def _serve(options: ServerOptions, early: FastHandshake | None) -> int:
         return 1
 
 
-def _keep_imports() -> None:
-    """Enable garbage collection without scanning the imported modules each time."""
+def _enable_gc() -> None:
+    """Turn on garbage collection, which `__main__` turned off; imported modules are not scanned.
+
+    Commands that end soon after their imports do without it.
+    """
     gc.freeze()
     gc.enable()

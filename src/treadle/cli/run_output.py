@@ -21,11 +21,11 @@ class RunOutput:
         self._as_json = as_json
 
     def event(self, event: SessionEvent) -> None:
-        """Print one event; the text output skips technical ones."""
+        """Print one event; the text output skips those that mean nothing to a person."""
         if self._as_json:
             _write(msgspec.json.encode(event).decode())
         elif (line := _line(event)) is not None:
-            _write(_continued(line))
+            _write(_with_marked_lines(line))
 
     def ended(self, report: RunReport, exit_code: int) -> None:
         """Print the result of the run."""
@@ -46,21 +46,21 @@ class RunOutput:
             _write(f"{report.ending}: {turns} turns, {tokens} tokens, thread {thread_id}")
 
     def failed(self, error: SessionError) -> None:
-        """Print why the run failed."""
+        """Print why the run failed: as JSON to stdout, as text to stderr."""
         notes = getattr(error, "__notes__", [])
         if self._as_json:
             payload = {**error.payload_document(), "notes": notes}
             _document(event="run_ended", ending="failed", exitCode=error.exit_code, error=payload)
             return
         lines = (f"Error: {error.kind}: {error}", *notes)
-        print(*map(_continued, lines), sep="\n  ", file=sys.stderr)
+        print(*map(_with_marked_lines, lines), sep="\n  ", file=sys.stderr)
 
 
 def _document(**fields: JsonValue) -> None:
     _write(msgspec.json.encode(fields).decode())
 
 
-def _continued(text: str) -> str:
+def _with_marked_lines(text: str) -> str:
     """Remove control characters and mark continuation lines, so that text cannot imitate output."""
     return prose(text).replace("\n", "\n  | ")
 
@@ -73,6 +73,7 @@ def _line(event: SessionEvent) -> str | None:
     payload = event.payload if isinstance(event.payload, dict) else {}
     match str(event.event):
         case "session_started":
+            # A session of an unattended run is one turn.
             return f"turn {event.session_id}"
         case "notification":
             return _notification(event.method or "", payload)

@@ -1,4 +1,4 @@
-"""Decodes raw params to a typed value, or an error that names the method and the field."""
+"""Decodes raw params into a typed value; an error names the method and the field."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def decode_params(method: Request[P, R] | Notification[P], raw: msgspec.Raw | No
     """Decode the params of a message.
 
     Raises:
-        InvalidParams: they do not fit the method, in the usual or in any known older spelling.
+        InvalidParams: they match the method neither in the current nor in an older spelling.
     """
     decoder = method.params_decoder
     try:
@@ -43,7 +43,7 @@ def _decode_rewritten(
     try:
         return msgspec.convert(rewrite(msgspec.json.decode(raw)), method.params)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as second:
-        # Report what is wrong in either spelling.
+        # What is still wrong in the current spelling; the first error if that cannot be said.
         cause = second if isinstance(second, msgspec.ValidationError) else error
         fault = explain(cause, method.params)
         raise InvalidParams(

@@ -21,7 +21,7 @@ def write_message(text: str, name: str, may_be_planted: Callable[[str], bool]) -
     """Replace the content of a file with this text.
 
     Raises:
-        OSError: it cannot be written, or its path has a link that a command may have made.
+        OSError: it cannot be written, or its path has a link that a command may have created.
     """
     with open(_open(name, may_be_planted), "wb") as file:
         if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -31,7 +31,7 @@ def write_message(text: str, name: str, may_be_planted: Callable[[str], bool]) -
 
 
 def _open(name: str, may_be_planted: Callable[[str], bool]) -> int:
-    """Open a file for writing, and follow only links that were judged.
+    """Open a file for writing; follow only links that a command cannot have created.
 
     A running command can exchange a file and a link at any moment, so the path is resolved once,
     and no link is followed after that.
@@ -41,7 +41,7 @@ def _open(name: str, may_be_planted: Callable[[str], bool]) -> int:
         parent, _, entry = path.rpartition("/")
         folder = open_folder(parent)
         try:
-            # No command can make a link in /proc; those there lead to what is open already.
+            # Commands cannot create links in /proc; those there lead to files that are open.
             no_links = 0 if path.startswith("/proc/") else os.O_NOFOLLOW
             # Non-blocking: a command could have made it a pipe that is never read.
             return os.open(entry, _FLAGS | no_links, 0o666, dir_fd=folder)
