@@ -13,9 +13,10 @@ import pytest
 
 from tests.attack.test_authorization import DENIAL, EVIL, REMOVAL, REVIEWED, users_entries
 from tests.harness.commands import bench
-from tests.harness.model_server import says
+from tests.harness.model_server import calls, says
 from tests.harness.realtime_service import ACCEPTED, RealtimeService, realtime_service
 from tests.harness.threads import Client, Stage
+from treadle.engine.accounting import goals
 from treadle.protocol.base import JsonValue
 from treadle.server.realtime import session
 from treadle.transport.websocket.frames import Encoder, accept_key
@@ -60,6 +61,24 @@ async def test_a_task_is_not_what_the_user_wrote(home: Path) -> None:
         await bench_.client.until("turn/completed")
 
         assert users_entries(bench_) == []
+
+
+async def test_a_task_is_not_a_user_who_takes_part_in_a_goal(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A goal starts only so many turns without one."""
+    monkeypatch.setattr(goals, "MAX_CONTINUATIONS", 1)
+    for number in range(6):
+        create = calls("create_goal", {"objective": "more"}, f"c{number}")
+        end = calls("update_goal", {"status": "complete"}, f"u{number}")
+        stage.model.plays(create, end, create, says("ok", f"m{number}"))
+    async with conversing(stage) as (service, client, thread_id):
+        for expected in (2, 3):
+            await service.send(task(f"task-{expected}", "go on"))
+            await client.until(
+                "thread/goal/updated", lambda params: params["goal"]["status"] == "budgetLimited"
+            )
+            assert len((await client.read(thread_id))["turns"]) == expected
 
 
 class _SlowService:

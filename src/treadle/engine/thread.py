@@ -215,7 +215,8 @@ class LoadedThread:
         except Exception:
             self.drop(turn)  # cleanup: no client has received it
             raise
-        self.goals.restart()
+        if source is None:
+            self.goals.restart()
         return AcceptedTurn(self, turn.snapshot(), params, profile, turn)
 
     def drop(self, turn: ActiveTurn) -> None:
