@@ -118,6 +118,7 @@ NAMED = [
     "eval 'sh check.sh'",
     "FOO=./check.sh; $FOO",
     "sh ${X:-./check.sh}",
+    "sh ${X:-$PWD/check.sh}",
     "sh {check.sh,}",
     "sh \\\n./check.sh",
     "sh `pwd`/check.sh",

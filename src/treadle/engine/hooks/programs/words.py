@@ -16,7 +16,7 @@ _OPERATORS: Final = ";&|()<>`\n"
 _BLANKS: Final = " \t\r"
 _MAX_DEPTH: Final = 5
 _ENDS: Final = re.compile(r"[\s;&|()<>`'\"]+")
-_VARIABLE: Final = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?[-=+?]([^}]*))?[^}]*\})")
+_VARIABLE: Final = re.compile(r"\$(?:(\w++)|\{(\w++)([^}$]*+)\})")
 _ASSIGNMENT: Final = re.compile(r"\w+=")
 _CODE: Final = re.compile(r"-\w*[ce]")
 _NO_FILE: Final = re.compile(r"-\w*[cem]")
@@ -106,10 +106,14 @@ def _next_role(role: Role, text: str) -> Role:
 
 def _meanings(text: str, env: Mapping[str, str]) -> Iterator[str]:
     """Yield a word with its variables replaced, and the parts that may be names of their own."""
-    yield _home(_VARIABLE.sub(lambda found: env.get(found[1] or found[2], ""), text), env)
-    yield from (found[3] for found in _VARIABLE.finditer(text) if found[3])
-    if "=" in text:  # an option or a variable
-        yield from _meanings(text.partition("=")[2], env)
+    replaced = _VARIABLE.sub(lambda found: env.get(found[1] or found[2], ""), text)
+    yield _home(replaced, env)
+    # What `${NAME:-other}` stands for without the variable, also around another one.
+    yield from (found[3].lstrip(":-=+?") for found in _VARIABLE.finditer(text) if found[3])
+    if "${" in replaced:
+        yield _home(replaced.rpartition(":-")[2].rstrip("}"), env)
+    if "=" in replaced:  # an option or a variable
+        yield _home(replaced.partition("=")[2], env)
     if "," in text:  # one of several names in braces
         yield from text.split(",")
     if text.startswith("-") and not text.startswith("--"):
