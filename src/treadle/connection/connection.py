@@ -49,7 +49,7 @@ Answering: TypeAlias = Coroutine[None, None, R]
 
 GRACE_SECONDS: Final = 1.0
 FLUSH_SECONDS: Final = 0.5
-UNREAD_SECONDS: Final = 30.0
+UNREAD_SECONDS: Final = 10.0
 """How long the reader of a pipe may read nothing before the rest of the output is dropped."""
 
 MAX_READ_AHEAD: Final = MAX_OUTBOUND_BYTES
