@@ -21,7 +21,7 @@ from benchmarks.wires import PipeWire, Tally, ask, initialize, limited
 from treadle.protocol.base import JsonValue
 
 # A first listing of 100,000 threads takes half a minute on a good day.
-TALK_SECONDS: Final = 300.0
+SESSION_SECONDS: Final = 300.0
 # Outside any repository: the cost of git is not measured.
 WORK: Final = tempfile.gettempdir()
 _CONFIG: Final = """\
@@ -158,7 +158,7 @@ class TimedClient:
 def timed_client(program: Program, home: Path, url: str = "") -> Iterator[TimedClient]:
     """Run a server and connect to it; `url` is the base URL of its model, if it needs one."""
     configure(home / program.name, url)
-    with Server(program, home) as server, limited(server, TALK_SECONDS):
+    with Server(program, home) as server, limited(server, SESSION_SECONDS):
         client = TimedClient(server)
         client.initialize()
         yield client
