@@ -22,7 +22,7 @@ from treadle.engine.hooks.tool_calls import (
     HookedCall,
     hooked,
     response_of,
-    rewritten,
+    rewrite_call,
 )
 from treadle.engine.tools.registry import Output, ToolCall, ToolRefused
 from treadle.model.base import Completed, ModelError, ModelEvent, ModelItem, ResponseUsage
@@ -205,7 +205,7 @@ async def _before(
         return call, seen
     last = max(updates, key=lambda result: result.order)
     try:
-        changed = rewritten(call, last.verdict.updated_input)
+        changed = rewrite_call(call, last.verdict.updated_input)
     except CannotRewrite as error:
         raise _Refused(f"the hook failed: {error}") from error
     return changed, hooked(changed, seen.aliases)

@@ -93,7 +93,7 @@ def _arguments(call: ToolCall) -> dict[str, JsonValue]:
     return found if isinstance(found, dict) else {}
 
 
-def rewritten(call: ToolCall, updated: JsonValue) -> ToolCall:
+def rewrite_call(call: ToolCall, updated: JsonValue) -> ToolCall:
     """Return the call with the input that a hook gave it.
 
     Raises:
