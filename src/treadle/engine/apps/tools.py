@@ -26,6 +26,7 @@ have no MCP resources: do not call list_mcp_resources or list_mcp_resource_templ
 """Describes apps to models."""
 
 MAX_TEXT: Final = 4096
+MAX_TITLE: Final = 100
 _OTHER: Final = re.compile(r"[^a-z0-9]")
 
 RawTool: TypeAlias = dict[str, JsonValue]
@@ -41,8 +42,8 @@ class App(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The name for people and models."""
-        return self.name or self.id
+        """The name for people and models, in one line: its author must not write their text."""
+        return " ".join((self.name or self.id).split())[:MAX_TITLE]
 
     @property
     def slug(self) -> str:
