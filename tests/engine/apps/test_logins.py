@@ -218,7 +218,7 @@ async def test_the_login_is_sent_only_over_connections_that_others_cannot_read(
     refused = await client.refusal("app/list", {})
 
     assert spaces_of(ground.requests[0]) == {}
-    assert "backend.example is neither encrypted nor on this machine" in refused.message
+    assert "backend.example is not confidential" in refused.message
     assert "no tools of apps" in caplog.text
 
 

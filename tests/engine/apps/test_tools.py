@@ -17,6 +17,7 @@ from tests.engine.apps.ground import (
 )
 from tests.harness.account_service import ACCOUNT
 from tests.harness.apps_service import MCP, READS, TOOLS, tool
+from tests.harness.items import untimed
 from tests.harness.model_server import Reply, calls, completed, created, done, says
 from treadle.engine.apps.names import named_tools
 from treadle.protocol.base import JsonValue
@@ -54,7 +55,10 @@ async def test_a_call_carries_the_login_and_what_the_backend_needs(ground: AppsG
     client, thread = await ground.thread(APPROVED)
     messages = await client.run(thread)
 
-    (started,), (item,) = items_of(messages, "item/started"), items_of(messages)
+    (started,), (item,) = (
+        [untimed(each) for each in items_of(messages, method)]
+        for method in ("item/started", "item/completed")
+    )
     output = 'google_calendar_create_event {"text": "x"}'
     begun = {
         "type": "mcpToolCall",
