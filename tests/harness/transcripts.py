@@ -14,7 +14,7 @@ UNCOMPARED_METHODS = frozenset(
         "account/rateLimits/updated",  # sent to every client, in no fixed place
         "deprecationNotice",  # nothing that it speaks of is deprecated here
         "remoteControl/status/changed",  # no remote control
-        "thread/readState/changed",  # no read states
+        "thread/readState/changed",  # compared in `e2e/reference/test_read_states.py`
         "thread/tokenUsage/updated",  # repeated by the reference at times; tested elsewhere
         "warning",  # once per thread here, in every turn there
         "configWarning",
