@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from treadle.engine.errors import EngineError
 from treadle.engine.state import ThreadState
 from treadle.engine.turn import ActiveTurn
@@ -14,6 +16,7 @@ from treadle.protocol.read_state import (
     ThreadStartThreadUnreadPosition,
     TurnThreadUnreadPosition,
 )
+from treadle.protocol.turn import Turn
 from treadle.store.records import ReadStateChanged
 from treadle.store.stored_thread import ThreadMeta
 from treadle.support.ids import uuid7
@@ -67,7 +70,20 @@ def mark_unread(state: ThreadState, turn: ActiveTurn) -> None:
         return
     before = state.meta.read_state
     first_unread = None if before is None else before.first_unread
-    after = ThreadReadState(uuid7(), first_unread or TurnThreadUnreadPosition(turn.id))
+    _publish(state, ThreadReadState(uuid7(), first_unread or TurnThreadUnreadPosition(turn.id)))
+
+
+def forget_dropped(state: ThreadState, turns: Sequence[Turn]) -> None:
+    """Mark a thread as read whose first unread turn was dropped; these turns remain."""
+    before = state.meta.read_state
+    first_unread = None if before is None else before.first_unread
+    if isinstance(first_unread, TurnThreadUnreadPosition) and not any(
+        turn.id == first_unread.turn_id for turn in turns
+    ):
+        _publish(state, ThreadReadState(uuid7()))
+
+
+def _publish(state: ThreadState, after: ThreadReadState) -> None:
     state.update_meta(read_state=after)
     changed = ThreadReadStateChangedNotification(after, state.id)
     state.log.publish(n.THREAD_READ_STATE_CHANGED, changed, records=[ReadStateChanged(after)])

@@ -89,6 +89,26 @@ async def test_a_client_marks_a_thread_as_read_and_as_unread(stage: Stage) -> No
     assert (await state_of(client, thread_id))["firstUnread"] == turn(later)
 
 
+async def test_a_thread_whose_unread_turn_is_dropped_is_read(stage: Stage) -> None:
+    """Upstream: subscribers are notified; a later turn makes it unread again."""
+    client = await stage.client()
+    thread_id = await client.start()
+    await ended(client, thread_id)
+    await mark(client, thread_id, "read")
+    first, _ = await ended(client, thread_id)
+    second, _ = await ended(client, thread_id)
+    unread = await state_of(client, thread_id)
+
+    await client.request("thread/revert", {"threadId": thread_id, "beforeTurnId": second})
+    assert await state_of(client, thread_id) == unread
+    await client.settled()
+    await client.request("thread/revert", {"threadId": thread_id, "beforeTurnId": first})
+    notified = (await client.until(CHANGED))[-1]["params"]["readState"]
+    assert (notified["firstUnread"], await state_of(client, thread_id)) == (None, notified)
+    later, _ = await ended(client, thread_id)
+    assert (await state_of(client, thread_id))["firstUnread"] == turn(later)
+
+
 async def test_turns_without_a_message_leave_a_thread_read(stage: Stage) -> None:
     """Upstream: a failed turn, one without text, and a command of the user."""
     client = await stage.client()

@@ -193,6 +193,8 @@ class StoredThreads:
             StorageFailed: the rollback cannot be stored; no turn is dropped.
             TurnNotFound: the thread has no such turn.
         """
+        from treadle.engine.read_states import forget_dropped
+
         if thread.meta.ephemeral:
             raise EngineError("an ephemeral thread cannot be rolled back")
         self._check_idle(thread)
@@ -210,6 +212,7 @@ class StoredThreads:
             thread.log.sync_soon()
             stored = reader.read()
         thread.rewind(stored.history, stored.turns)
+        forget_dropped(thread.state, stored.turns)
         return stored.turns
 
     def _check_idle(self, thread: LoadedThread) -> None:
