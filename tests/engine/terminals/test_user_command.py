@@ -214,11 +214,12 @@ async def test_a_background_process_ends_with_its_thread_however_many_commands_f
         await asyncio.to_thread(wait_until_gone, pid)
 
 
-@pytest.mark.parametrize("decision", ["forbidden", "prompt"])
+@pytest.mark.parametrize("decision", ["forbidden", "prompt", "prompt-user"])
 async def test_rules_do_not_apply_to_commands_of_the_user(home: Path, decision: str) -> None:
     """Upstream 0.169.0: neither the user's rules nor an administrator's; a person sends them."""
     (home / "rules").mkdir()
-    rule = f'prefix_rule(pattern=["touch", "made"], decision="{decision}")\n'
+    own = decision.removesuffix("-user")  # only an administrator demands a person
+    rule = f'prefix_rule(pattern=["touch", "made"], decision="{own}")\n'
     (home / "rules" / "default.rules").write_text(rule)
     pattern = '[{ token = "touch" }, { token = "other" }]'
     required = f'[[rules.prefix_rules]]\npattern = {pattern}\ndecision = "{decision}"\n'
