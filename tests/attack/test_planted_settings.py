@@ -235,6 +235,20 @@ async def test_rule_does_not_run_a_program_planted_in_the_path(
     assert list(outside.iterdir()) == []
 
 
+async def test_an_empty_folder_above_is_no_repository_of_git(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sandbox of another command holds such a `.git` in each of its writable folders."""
+    rule(home, "git")
+    async with bench(home) as bench_:
+        ws = bench_.stage.workspace
+        (ws.parent / ".git").mkdir(0o555)
+        program(ws / "bin", "git", "echo planted")
+        monkeypatch.setenv("PATH", f"{ws}/bin:{os.environ['PATH']}")
+        output = await run_in(bench_, ws, "git --version", login=False)
+    assert "git version" in output
+
+
 async def test_program_found_only_in_the_workspace_runs_in_the_sandbox(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

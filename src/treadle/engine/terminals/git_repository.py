@@ -7,6 +7,7 @@ The settings of a repository name programs that git starts (`core.fsmonitor`). A
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -117,7 +118,20 @@ def _repository_of(cwd: str) -> str | None:
 
 
 def _is_repository(folder: str) -> bool:
-    return os.path.lexists(_entry(folder))
+    """Whether git may find a repository in a folder; in an empty `.git` it finds none.
+
+    While a command runs, its sandbox holds such an empty folder in each writable one.
+    """
+    entry = _entry(folder)
+    try:
+        if not stat.S_ISDIR(os.lstat(entry).st_mode):
+            return True
+        with os.scandir(entry) as entries:
+            return next(entries, None) is not None
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
 
 
 def _entry(folder: str) -> str:
