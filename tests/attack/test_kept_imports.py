@@ -27,7 +27,7 @@ def results(source: str) -> JsonValue:
 async def test_a_client_has_a_few_imports_at_a_time(stage: Stage) -> None:
     """The answer comes at once, so the limit of unanswered requests does not hold."""
     client = await stage.client()
-    with stalled(external_agent, "apply") as stall:
+    with stalled(external_agent, "_apply") as stall:
         for _ in range(external_agent.MAX_IMPORTS):
             await client.request("externalAgentConfig/import", {"migrationItems": items()})
         await stall.reached()

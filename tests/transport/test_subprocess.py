@@ -99,6 +99,16 @@ async def test_folder_and_environment_are_the_callers(tmp_path: Path) -> None:
         await child.close()
 
 
+# It ends only when its child has written.
+LEAVES_A_CHILD = """
+import os, time
+reader, writer = os.pipe()
+if os.fork() == 0:
+    print(os.getpid(), flush=True)
+    os.write(writer, b"x")
+    time.sleep(1000)
+os.read(reader, 1)
+"""
 STUBBORN = """
 import os, signal, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -125,9 +135,8 @@ async def test_closing_leaves_no_process_of_the_group_behind(
 
 
 async def test_processes_that_a_child_leaves_in_its_group_are_killed() -> None:
-    code = "import os, time\nif os.fork() == 0: print(os.getpid(), flush=True); time.sleep(1000)"
     async with asyncio.timeout(20):
-        child = python(code)
+        child = python(LEAVES_A_CHILD)
         (line,) = await child.receive()
         assert isinstance(line, bytes)
         orphan = os.pidfd_open(int(line))

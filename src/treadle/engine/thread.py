@@ -240,6 +240,7 @@ class LoadedThread:
         """
         if self.turn is not None:
             raise InvalidInput("threadId", f"thread {self.id} has an active turn")
+        self._check_loaded()
         # Each turn would add its own events to those that wait in memory.
         self.journal.flush()
         return self._new_turn(kind, None)
@@ -312,9 +313,7 @@ class LoadedThread:
             raise TurnNotSteerable(turn.kind)
 
     def _new_turn(self, kind: TurnKind, params: TurnStartParams | None) -> ActiveTurn:
-        if self._is_closed:
-            # The caller waited meanwhile: nothing of the turn would be stored or reach a client.
-            raise ThreadNotLoaded(self.id)
+        self._check_loaded()
         turn = ActiveTurn(uuid7(), self.id, self.log, self.services.clock, kind)
         if params is not None:
             turn.root_id = params.root_turn_id
@@ -323,6 +322,11 @@ class LoadedThread:
             turn.budget = params.budget
         self.state.set_turn(turn)
         return turn
+
+    def _check_loaded(self) -> None:
+        if self._is_closed:
+            # The caller waited meanwhile: nothing of a turn would be stored or reach a client.
+            raise ThreadNotLoaded(self.id)
 
     def start_turn(self, turn: ActiveTurn) -> None:
         """Start an accepted turn."""
