@@ -60,7 +60,7 @@ class Peer:
         id_ = f"request-{next(self._ids)}"
         await self.send({"id": id_, "method": method, "params": params})
         answer = await self.receive()
-        assert answer.pop("id") == id_
+        assert answer.pop("id", None) == id_, answer
         return answer
 
     async def initialize(self, **capabilities: JsonValue) -> JsonValue:

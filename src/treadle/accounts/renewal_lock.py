@@ -74,7 +74,8 @@ def _has_note(descriptor: int) -> bool:
         begun = float(os.pread(descriptor, _MAX_NOTE, 0))
     except (OSError, ValueError):
         return False
-    return 0 <= time.time() - begun <= NOTE_SECONDS
+    # The clock may have been set, and the note is rounded.
+    return abs(time.time() - begun) <= NOTE_SECONDS
 
 
 def _write_note(descriptor: int, note: str) -> None:
