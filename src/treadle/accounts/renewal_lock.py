@@ -7,13 +7,14 @@ recent note, a lock that is held does not count.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
+
+from treadle.support.files.file_lock import acquire, opened
 
 GRACE_SECONDS: Final = 5.0
 """How long a lock without a note counts: the note follows the lock at once."""
@@ -21,7 +22,6 @@ GRACE_SECONDS: Final = 5.0
 NOTE_SECONDS: Final = 45.0
 """How long a note counts: longer than a renewal, of which a killed process leaves one behind."""
 
-_POLL_SECONDS: Final = 0.01
 _MAX_NOTE: Final = 64
 
 
@@ -31,42 +31,19 @@ def renewing(path: Path, *, seconds: float) -> Iterator[bool]:
 
     It blocks, so call it in a worker thread.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
-    try:
-        descriptor = os.open(path, flags, 0o600)
-    except OSError:
-        yield False
-        return
-    try:
-        is_held = _acquire(descriptor, seconds)
-        if is_held:
-            _write_note(descriptor, f"{time.time():.3f}")
+    with opened(path) as descriptor:
+        if descriptor is None or not acquire(descriptor, seconds, is_void=_is_void(descriptor)):
+            yield False
+            return
+        _write_note(descriptor, f"{time.time():.3f}")
         try:
-            yield is_held
+            yield True
         finally:
-            if is_held:
-                _write_note(descriptor, "")
-    finally:
-        os.close(descriptor)
+            _write_note(descriptor, "")
 
 
-def _acquire(descriptor: int, seconds: float) -> bool:
-    begun = time.monotonic()
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            waited = time.monotonic() - begun
-            if waited >= GRACE_SECONDS and not _has_note(descriptor):
-                return True
-            if waited >= seconds:
-                return False
-            # The kernel can wait for a lock, but not with a timeout.
-            time.sleep(_POLL_SECONDS)
-        except OSError:
-            return False
-        else:
-            return True
+def _is_void(descriptor: int) -> Callable[[float], bool]:
+    return lambda waited: waited >= GRACE_SECONDS and not _has_note(descriptor)
 
 
 def _has_note(descriptor: int) -> bool:
